@@ -47,7 +47,7 @@ impl<R: Reader> Grouped<R> {
 
 impl<R: Reader> Reader for Grouped<R> {
     fn read(&mut self, record: &Record) {
-        let Some((unit, is_over)) = place(&record.event) else {
+        let Some((unit, is_over)) = unit_of(&record.event) else {
             if matches!(record.event, Event::RunFinished { .. }) {
                 while !self.units.is_empty() {
                     self.next();
@@ -78,7 +78,7 @@ impl<R: Reader> Reader for Grouped<R> {
 }
 
 /// The unit of an event, and whether the event is its last one. None for those of the whole run.
-fn place(event: &Event) -> Option<(&str, bool)> {
+fn unit_of(event: &Event) -> Option<(&str, bool)> {
     Some(match event {
         Event::RunStarted { .. } | Event::RunFinished { .. } => return None,
         Event::FactsFound { unit, .. } | Event::PhaseFailed { unit, .. } => (unit, true),

@@ -233,15 +233,15 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).map_err(failed)?;
     }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    let beside = PathBuf::from(beside);
-    let mut file = std::fs::File::create(&beside).map_err(failed)?;
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".part");
+    let draft = PathBuf::from(draft);
+    let mut file = std::fs::File::create(&draft).map_err(failed)?;
     file.write_all(content)
         .and_then(|()| file.sync_all())
         .map_err(failed)?;
     drop(file);
-    std::fs::rename(&beside, path).map_err(failed)
+    std::fs::rename(&draft, path).map_err(failed)
 }
 
 #[cfg(test)]

@@ -73,9 +73,9 @@ impl<R> Shared<R> {
         Self(Arc::new(Mutex::new(reader)))
     }
 
-    /// Calls `look` with the reader.
-    pub fn with<T>(&self, look: impl FnOnce(&R) -> T) -> T {
-        look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Calls `read` with the reader.
+    pub fn with<T>(&self, read: impl FnOnce(&R) -> T) -> T {
+        read(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

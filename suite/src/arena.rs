@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::facts::is_candidate;
 use crate::observed::NodeTopology;
 use crate::resources::Resources;
-use crate::scenario::{Scope, Stop};
+use crate::scenario::{Scope, StepError};
 use crate::workload::PodPlan;
 
 /// Label of the nodes of a scenario; the value is its namespace.
@@ -81,7 +81,7 @@ impl Context {
         scope: Option<Scope>,
         at_least: usize,
         fit: &Fit,
-    ) -> Result<Arena, Stop> {
+    ) -> Result<Arena, StepError> {
         let nodes: Vec<NodeTopology> = self
             .baseline()
             .await?
@@ -103,7 +103,7 @@ impl Context {
                 "wanted at least {at_least} nodes{wanted}; seen {}",
                 nodes.len()
             );
-            return Err(Stop::Skip(message));
+            return Err(StepError::Skip(message));
         }
         let labelled = nodes
             .iter()
@@ -134,13 +134,13 @@ impl Context {
     ///
     /// The padding makes every other node unfit in its zones only. A scheduler that considers the zones must choose the target. One that
     /// does not certainly chooses another node, so the scenario detects it.
-    pub async fn make_last_choice(&self, arena: &Arena) -> Result<(), Stop> {
+    pub async fn make_last_choice(&self, arena: &Arena) -> Result<(), StepError> {
         self.taint_node(&arena.target().node, LAST_CHOICE, "PreferNoSchedule")
             .await
     }
 
     /// Returns what the pods of a node request, rounded up (scenarios-serial.md 7.2).
-    pub async fn base_load(&self, node: &str) -> Result<Resources, Stop> {
+    pub async fn base_load(&self, node: &str) -> Result<Resources, StepError> {
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let pods = Api::<Pod>::all(self.client()).list(&params).await?;
         let containers = pods
@@ -153,7 +153,7 @@ impl Context {
         let mut load = Resources::new();
         for list in requests {
             let list = Resources::from_quantities(list).map_err(|error| {
-                Stop::fail(format!("a pod on {node} has an odd request: {error}"))
+                StepError::fail(format!("a pod on {node} has an odd request: {error}"))
             })?;
             load.add(&list);
         }

@@ -57,7 +57,7 @@ pub enum Error {
     },
     /// A source of a program is missing while other sources of it exist.
     #[error(
-        "{} was built from {}, which is gone; build it again (cargo build -p operator -p scheduler -p testbed) or leave --bin-dir out",
+        "{} was built from {}, which is missing; build it again (cargo build -p operator -p scheduler -p testbed) or leave --bin-dir out",
         program.display(), source_file.display()
     )]
     Gone {
@@ -183,9 +183,9 @@ impl Stamp {
     const FILE: &str = ".numaresources-tests.built";
 
     /// Returns whether none of cargo's inputs has changed since the last call: sources, manifests, lock file and settings.
-    fn holds(root: &Path, dir: &Path) -> bool {
+    fn is_current(root: &Path, dir: &Path) -> bool {
         let path = dir.join(Self::FILE);
-        let Ok(asked) = modified(&path) else {
+        let Ok(called_at) = modified(&path) else {
             return false;
         };
         let stamp = std::fs::read_to_string(&path).ok();
@@ -202,7 +202,7 @@ impl Stamp {
             };
             inputs.extend(sources(&dep_info));
         }
-        let is_older = |path: &Path| modified(path).is_ok_and(|changed| changed < asked);
+        let is_older = |path: &Path| modified(path).is_ok_and(|changed| changed < called_at);
         let folders: BTreeSet<&Path> = inputs
             .iter()
             .flat_map(|path| path.ancestors().skip(1))
@@ -228,7 +228,7 @@ async fn built(root: &Path, dir: PathBuf, progress: impl Fn(&str)) -> Result<Pat
     /// One at a time: clusters that start together need the same programs.
     static BUILDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let _building = BUILDING.lock().await;
-    if Stamp::holds(root, &dir) {
+    if Stamp::is_current(root, &dir) {
         return Ok(dir);
     }
     let draft = dir.join(format!("{}.new", Stamp::FILE));
@@ -237,7 +237,7 @@ async fn built(root: &Path, dir: PathBuf, progress: impl Fn(&str)) -> Result<Pat
         source,
     };
     let file = std::fs::File::create(&draft).map_err(failed)?;
-    let asked = modified(&draft).map_err(failed)?;
+    let called_at = modified(&draft).map_err(failed)?;
     build(root, &dir, progress).await?;
     let dir = complete(dir)?;
     let stamp = Stamp {
@@ -245,7 +245,7 @@ async fn built(root: &Path, dir: PathBuf, progress: impl Fn(&str)) -> Result<Pat
     };
     serde_json::to_writer(&file, &stamp)
         .map_err(std::io::Error::other)
-        .and_then(|()| file.set_modified(asked))
+        .and_then(|()| file.set_modified(called_at))
         .and_then(|()| std::fs::rename(&draft, dir.join(Stamp::FILE)))
         .map_err(failed)?;
     Ok(dir)
@@ -307,14 +307,14 @@ fn complete(dir: PathBuf) -> Result<PathBuf, Error> {
 fn checked(dir: PathBuf) -> Result<PathBuf, Error> {
     let dir = complete(dir)?;
     for program in PROGRAMS {
-        fresh(&dir.join(program))?;
+        check_is_fresh(&dir.join(program))?;
     }
     Ok(dir)
 }
 
 /// Checks a program against its dep-info file. Without one, or when none of the sources is on this machine, the program was built elsewhere
 /// and is used as it is.
-fn fresh(program: &Path) -> Result<(), Error> {
+fn check_is_fresh(program: &Path) -> Result<(), Error> {
     let failed = |source| Error::Io {
         what: format!("cannot read when {} was built", program.display()),
         source,
@@ -326,21 +326,21 @@ fn fresh(program: &Path) -> Result<(), Error> {
     };
     let built = modified(program).map_err(failed)?;
     let mut newest: Option<(SystemTime, PathBuf)> = None;
-    let mut gone = None;
+    let mut missing = None;
     for source_file in sources(&dep_info) {
         match modified(&source_file) {
             Ok(changed) if newest.as_ref().is_none_or(|(at, _)| changed > *at) => {
                 newest = Some((changed, source_file));
             }
             Ok(_) => {}
-            Err(_) => gone = Some(source_file),
+            Err(_) => missing = Some(source_file),
         }
     }
     let Some((changed, source_file)) = newest else {
         return Ok(());
     };
     let program = program.to_owned();
-    match gone {
+    match missing {
         Some(source_file) => Err(Error::Gone {
             program,
             source_file,
@@ -503,22 +503,22 @@ mod tests {
     fn stamp(bin: &Path) {
         let path = bin.join(Stamp::FILE);
         touch(&path, 150);
-        let asked = modified(&path).expect("it is there");
+        let called_at = modified(&path).expect("it is there");
         let programs = builds(bin).expect("programs are there");
         let text = serde_json::to_string(&Stamp { programs }).expect("it is data");
         std::fs::write(&path, text).expect("file is written");
         let file = std::fs::File::options().append(true).open(&path);
         let file = file.expect("file is there");
-        file.set_modified(asked).expect("time is set");
+        file.set_modified(called_at).expect("time is set");
     }
 
     #[test]
     fn cargo_is_not_asked_again_while_nothing_of_the_programs_has_changed() {
         let (root, bin) = stamped();
-        assert!(Stamp::holds(root.path(), &bin));
+        assert!(Stamp::is_current(root.path(), &bin));
         touch(&root.path().join("suite/src/lib.rs"), 0);
         touch(&root.path().join("suite/Cargo.toml"), 0);
-        assert!(Stamp::holds(root.path(), &bin));
+        assert!(Stamp::is_current(root.path(), &bin));
     }
 
     #[rstest]
@@ -531,7 +531,7 @@ mod tests {
         let (root, bin) = stamped();
         // includes what was saved while cargo worked, before the programs were written
         touch(&root.path().join(changed), 120);
-        assert!(!Stamp::holds(root.path(), &bin));
+        assert!(!Stamp::is_current(root.path(), &bin));
     }
 
     #[rstest]
@@ -542,7 +542,7 @@ mod tests {
     fn cargo_is_asked_when_something_is_missing(#[case] missing: &str) {
         let (root, bin) = stamped();
         std::fs::remove_file(bin.join(missing)).expect("file is removed");
-        assert!(!Stamp::holds(root.path(), &bin));
+        assert!(!Stamp::is_current(root.path(), &bin));
     }
 
     #[test]

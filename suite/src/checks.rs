@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::observed::{NodeTopology, accounting_difference, difference, zones_difference};
-use crate::recorder::Look;
+use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Scope, Stop};
+use crate::scenario::{Scope, StepError};
 use crate::workload::PodPlan;
 
 /// How many attempts must have failed since the last change of an NRT for "stays pending".
@@ -25,7 +25,7 @@ const REJECTIONS: i64 = 2;
 
 impl Context {
     /// Waits until these pods run; a pod that failed ends the wait.
-    pub async fn pods_running(&self, names: &[String]) -> Result<Vec<Pod>, Stop> {
+    pub async fn pods_running(&self, names: &[String]) -> Result<Vec<Pod>, StepError> {
         self.pods_running_within(names, self.deadlines().running)
             .await
     }
@@ -35,7 +35,7 @@ impl Context {
         &self,
         names: &[String],
         limit: Duration,
-    ) -> Result<Vec<Pod>, Stop> {
+    ) -> Result<Vec<Pod>, StepError> {
         let pods = self.api::<Pod>();
         let what = match names {
             [name] => format!("pod {name} runs"),
@@ -60,14 +60,14 @@ impl Context {
                 }
             }
             Ok(if missing.is_empty() {
-                Look::Ready(found)
+                PollResult::Ready(found)
             } else {
                 let more = if missing.len() > 3 {
                     format!(", and {} more", missing.len() - 3)
                 } else {
                     String::new()
                 };
-                Look::NotYet(format!(
+                PollResult::NotYet(format!(
                     "{}{more}",
                     missing[..missing.len().min(3)].join(", ")
                 ))
@@ -77,12 +77,15 @@ impl Context {
     }
 
     /// Returns the pod as it is now.
-    pub async fn pod(&self, name: &str) -> Result<Pod, Stop> {
+    pub async fn pod(&self, name: &str) -> Result<Pod, StepError> {
         Ok(self.api::<Pod>().get(name).await?)
     }
 
     /// Returns the pods with these labels that are not being deleted.
-    pub async fn pods_with(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Pod>, Stop> {
+    pub async fn pods_with(
+        &self,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<Vec<Pod>, StepError> {
         let selector: Vec<_> = labels
             .iter()
             .map(|(key, value)| format!("{key}={value}"))
@@ -96,19 +99,19 @@ impl Context {
     }
 
     /// Replaces the pod template of a deployment and its number of replicas.
-    pub async fn update_deployment(&self, plan: &PodPlan, replicas: i32) -> Result<(), Stop> {
+    pub async fn update_deployment(&self, plan: &PodPlan, replicas: i32) -> Result<(), StepError> {
         let template = plan.deployment(replicas).spec.map(|spec| spec.template);
         let patch = json!({"spec": {"replicas": replicas, "template": template}});
         self.patch_deployment(plan.name(), &patch).await
     }
 
     /// Changes the number of pods of a deployment.
-    pub async fn scale_deployment(&self, name: &str, replicas: usize) -> Result<(), Stop> {
+    pub async fn scale_deployment(&self, name: &str, replicas: usize) -> Result<(), StepError> {
         self.patch_deployment(name, &json!({"spec": {"replicas": replicas}}))
             .await
     }
 
-    async fn patch_deployment(&self, name: &str, patch: &Value) -> Result<(), Stop> {
+    async fn patch_deployment(&self, name: &str, patch: &Value) -> Result<(), StepError> {
         let params = PatchParams::default();
         let deployments = self.api::<Deployment>();
         deployments
@@ -122,7 +125,7 @@ impl Context {
         &self,
         name: &str,
         labels: &BTreeMap<String, String>,
-    ) -> Result<Vec<Pod>, Stop> {
+    ) -> Result<Vec<Pod>, StepError> {
         let deployments = self.api::<Deployment>();
         self.until(
             &format!("deployment {name} is complete"),
@@ -150,11 +153,11 @@ impl Context {
                         .all(|count| count.unwrap_or_default() == wanted)
                     && pods.len() == usize::try_from(wanted).unwrap_or_default();
                 Ok(if complete {
-                    Look::Ready(pods)
+                    PollResult::Ready(pods)
                 } else {
                     let pods: Vec<_> = pods.iter().map(describe).collect();
                     let [all, updated, available] = counts.map(Option::unwrap_or_default);
-                    Look::NotYet(format!(
+                    PollResult::NotYet(format!(
                         "{all} replicas, {updated} updated, {available} available of {wanted}: {}",
                         pods.join(", ")
                     ))
@@ -169,16 +172,16 @@ impl Context {
         &self,
         labels: &BTreeMap<String, String>,
         count: usize,
-    ) -> Result<Vec<Pod>, Stop> {
+    ) -> Result<Vec<Pod>, StepError> {
         self.until(
             &format!("{count} pods are created"),
             self.deadlines().running,
             async || {
                 let pods = self.pods_with(labels).await?;
                 Ok(if pods.len() == count {
-                    Look::Ready(pods)
+                    PollResult::Ready(pods)
                 } else {
-                    Look::NotYet(format!("{} pods are there", pods.len()))
+                    PollResult::NotYet(format!("{} pods are there", pods.len()))
                 })
             },
         )
@@ -186,7 +189,7 @@ impl Context {
     }
 
     /// Waits until a daemon set desires pods on `count` nodes.
-    pub async fn daemon_set_desired(&self, name: &str, count: usize) -> Result<(), Stop> {
+    pub async fn daemon_set_desired(&self, name: &str, count: usize) -> Result<(), StepError> {
         let sets = self.api::<DaemonSet>();
         self.until(
             &format!("daemon set {name} wants {count} pods"),
@@ -198,9 +201,9 @@ impl Context {
                     .status
                     .map_or(0, |status| status.desired_number_scheduled);
                 Ok(if usize::try_from(desired) == Ok(count) {
-                    Look::Ready(())
+                    PollResult::Ready(())
                 } else {
-                    Look::NotYet(format!("it wants {desired}"))
+                    PollResult::NotYet(format!("it wants {desired}"))
                 })
             },
         )
@@ -208,13 +211,13 @@ impl Context {
     }
 
     /// Checks that the pod is on this node.
-    pub fn on_node(&self, pod: &Pod, node: &str) -> Result<(), Stop> {
+    pub fn on_node(&self, pod: &Pod, node: &str) -> Result<(), StepError> {
         let seen = node_of(pod).unwrap_or("no node");
         if seen == node {
             self.recorder.saw(format!("{} on {seen}", pod.name_any()));
             return Ok(());
         }
-        Err(Stop::mismatch(
+        Err(StepError::mismatch(
             format!("pod {} is on the wrong node", pod.name_any()),
             node,
             seen,
@@ -222,14 +225,14 @@ impl Context {
     }
 
     /// Waits for the event that the scheduler under test bound the pod.
-    pub async fn scheduled_by_us(&self, pod: &Pod) -> Result<(), Stop> {
+    pub async fn scheduled_by_stack(&self, pod: &Pod) -> Result<(), StepError> {
         self.scheduled_by(self.scheduler(), pod).await
     }
 
     /// Waits for the event that the scheduler `expected` bound the pod, and that no other scheduler did. The event may be missing if the
     /// pod names the scheduler under test and that scheduler has restarted since: a process that is killed loses the events that it has not
     /// written yet.
-    pub async fn scheduled_by(&self, expected: &str, pod: &Pod) -> Result<(), Stop> {
+    pub async fn scheduled_by(&self, expected: &str, pod: &Pod) -> Result<(), StepError> {
         let name = pod.name_any();
         self.until(
             &format!("pod {name} has a Scheduled event by {expected}"),
@@ -246,13 +249,13 @@ impl Context {
                         self.recorder.saw(format!(
                             "{name} without a Scheduled event: {expected} was restarted since"
                         ));
-                        Look::Ready(())
+                        PollResult::Ready(())
                     }
-                    None => Look::NotYet("it has no Scheduled event".to_owned()),
-                    Some(_) if scheduled.iter().any(by) => Look::Ready(()),
+                    None => PollResult::NotYet("it has no Scheduled event".to_owned()),
+                    Some(_) if scheduled.iter().any(by) => PollResult::Ready(()),
                     Some(event) => {
                         let message = format!("pod {name} was placed by another scheduler");
-                        return Err(Stop::mismatch(message, expected, reporter(event)));
+                        return Err(StepError::mismatch(message, expected, reporter(event)));
                     }
                 })
             },
@@ -261,7 +264,7 @@ impl Context {
     }
 
     /// Returns whether the scheduler under test had to bind this pod, the pod is bound, and that scheduler has started since.
-    async fn report_is_lost(&self, pod: &Pod) -> Result<bool, Stop> {
+    async fn report_is_lost(&self, pod: &Pod) -> Result<bool, StepError> {
         let Some(bound) = bound_for(pod, self.scheduler()) else {
             return Ok(false);
         };
@@ -272,7 +275,7 @@ impl Context {
     }
 
     /// Returns the events about exactly this pod, not about an older one of the same name.
-    pub async fn events(&self, pod: &Pod) -> Result<Vec<Event>, Stop> {
+    pub async fn events(&self, pod: &Pod) -> Result<Vec<Event>, StepError> {
         let about = format!("regarding.uid={}", pod.uid().unwrap_or_default());
         let events = self.api::<Event>();
         let list = events.list(&ListParams::default().fields(&about)).await?;
@@ -281,9 +284,10 @@ impl Context {
 
     /// Waits until the pods *stay pending*: the scheduler under test rejected each of them at least twice since the last change of an NRT,
     /// for a reason that matches. The pods must be created after the cluster was settled.
-    pub async fn stay_pending(&self, names: &[String], reason: &str) -> Result<(), Stop> {
-        let expected = Regex::new(reason)
-            .map_err(|error| Stop::fail(format!("the reason is no pattern: {error}")))?;
+    pub async fn stay_pending(&self, names: &[String], reason: &str) -> Result<(), StepError> {
+        let expected = Regex::new(reason).map_err(|error| {
+            StepError::fail(format!("the reason is not a regular expression: {error}"))
+        })?;
         let mut since = self
             .last_settled()
             .map(|nodes| (nodes, BTreeMap::<String, i64>::new()));
@@ -298,7 +302,7 @@ impl Context {
                 let pod = self.pod(name).await?;
                 if phase(&pod) != "Pending" || node_of(&pod).is_some() {
                     let message = format!("pod {name} does not stay pending");
-                    return Err(Stop::mismatch(
+                    return Err(StepError::mismatch(
                         message,
                         "Pending, without a node",
                         describe(&pod),
@@ -334,18 +338,23 @@ impl Context {
                     )
                 })
             });
-            Ok(missing.map_or_else(|| Look::Ready(()), Look::NotYet))
+            Ok(missing.map_or_else(|| PollResult::Ready(()), PollResult::NotYet))
         })
         .await
     }
 
     /// Returns the events of failed attempts by the scheduler under test to place a pod.
-    async fn rejections(&self, pod: &Pod) -> Result<Vec<Event>, Stop> {
-        let by_us = |event: &Event| {
+    async fn rejections(&self, pod: &Pod) -> Result<Vec<Event>, StepError> {
+        let by_stack = |event: &Event| {
             event.reason.as_deref() == Some("FailedScheduling")
                 && reporter(event) == self.scheduler()
         };
-        Ok(self.events(pod).await?.into_iter().filter(by_us).collect())
+        Ok(self
+            .events(pod)
+            .await?
+            .into_iter()
+            .filter(by_stack)
+            .collect())
     }
 
     /// Checks that the zones of a node account for exactly these resources since `before`; with scope `pod`, or with a single container, in
@@ -356,11 +365,11 @@ impl Context {
         required: &Resources,
         guaranteed: bool,
         scope: Scope,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StepError> {
         let after = self.settled_on(&before.node).await?;
         match accounting_difference(before, &after, required, guaranteed, scope == Scope::Pod) {
             None => Ok(()),
-            Some(seen) => Err(Stop::mismatch(
+            Some(seen) => Err(StepError::mismatch(
                 "the NRT accounts for something else",
                 required,
                 seen,
@@ -369,15 +378,15 @@ impl Context {
     }
 
     /// Waits until a node's zones are as they were before.
-    pub async fn restored(&self, before: &NodeTopology) -> Result<(), Stop> {
+    pub async fn restored(&self, before: &NodeTopology) -> Result<(), StepError> {
         self.until(
             &format!("the NRT of {} is as before", before.node),
             self.deadlines().settled,
             async || {
                 let after = self.topology(&before.node).await?;
                 Ok(match zones_difference(before, &after) {
-                    None => Look::Ready(()),
-                    Some(difference) => Look::NotYet(difference),
+                    None => PollResult::Ready(()),
+                    Some(difference) => PollResult::NotYet(difference),
                 })
             },
         )
@@ -394,7 +403,7 @@ pub struct Rollout {
     pub ready: i32,
     /// Its pods that were made from the current template.
     pub updated: i32,
-    is_seen: bool,
+    is_observed: bool,
 }
 
 impl Rollout {
@@ -405,13 +414,14 @@ impl Rollout {
             wanted: status.desired_number_scheduled,
             ready: status.number_ready,
             updated: status.updated_number_scheduled.unwrap_or_default(),
-            is_seen: set.status.is_some() && status.observed_generation == set.metadata.generation,
+            is_observed: set.status.is_some()
+                && status.observed_generation == set.metadata.generation,
         }
     }
 
     /// Returns whether every pod is made from the current template and ready.
     pub fn is_over(self) -> bool {
-        self.is_seen && [self.ready, self.updated] == [self.wanted; 2]
+        self.is_observed && [self.ready, self.updated] == [self.wanted; 2]
     }
 }
 
@@ -421,10 +431,10 @@ impl fmt::Display for Rollout {
             wanted,
             ready,
             updated,
-            is_seen,
+            is_observed,
         } = self;
         write!(f, "{wanted} wanted, {ready} ready, {updated} up to date")?;
-        if *is_seen {
+        if *is_observed {
             return Ok(());
         }
         f.write_str(", before the last change")
@@ -485,8 +495,8 @@ pub fn describe(pod: &Pod) -> String {
     format!("{} is {}{node}{detail}", pod.name_any(), phase(pod))
 }
 
-fn failed_pod(pod: &Pod) -> Stop {
-    Stop::mismatch(
+fn failed_pod(pod: &Pod) -> StepError {
+    StepError::mismatch(
         format!("pod {} failed", pod.name_any()),
         "Running",
         describe(pod),

@@ -17,7 +17,7 @@ use testbed::{lane, state};
 
 use crate::interrupt::Interrupt;
 use crate::recorder::{Deadlines, Recorder};
-use crate::run::{self, Outcome, Places};
+use crate::run::{self, Outcome, ReportPaths};
 use crate::scenario::Scenario;
 use crate::scenarios;
 use crate::select::Selection;
@@ -29,12 +29,12 @@ const USAGE: u8 = 127;
 /// Exit code when something outside the scenarios failed.
 const FAILED: u8 = 1;
 /// Exit code of a run that was asked twice to stop.
-const KILLED: i32 = 130;
+const INTERRUPTED: i32 = 130;
 
 /// Largest number of embedded clusters of a run without `--clusters`.
-const MOST_CLUSTERS: usize = 4;
+const MAX_CLUSTERS: usize = 4;
 /// Number of scenarios that are worth the set-up of one more cluster.
-const EACH: usize = 12;
+const MIN_SCENARIOS_PER_CLUSTER: usize = 12;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -246,7 +246,7 @@ pub fn main() -> ExitCode {
         .build()
     {
         Ok(runtime) => runtime,
-        Err(error) => return complain(FAILED, &format!("cannot start: {error}")),
+        Err(error) => return print_error(FAILED, &format!("cannot start: {error}")),
     };
     runtime.block_on(dispatch(cli))
 }
@@ -256,7 +256,7 @@ async fn dispatch(cli: Cli) -> ExitCode {
         None => Box::pin(run_scenarios(cli.run)).await,
         Some(Command::Cluster { command }) => match cluster(command).await {
             Ok(code) => code,
-            Err(error) => complain(FAILED, &format!("{error:#}")),
+            Err(error) => print_error(FAILED, &format!("{error:#}")),
         },
         Some(Command::Report {
             file,
@@ -332,10 +332,10 @@ async fn up(args: ClusterUpArgs) -> anyhow::Result<ExitCode> {
 
 /// Installs the stack on a cluster that was just brought up, and keeps it there.
 async fn install(up: &UpArgs, bin_dir: &std::path::Path) -> anyhow::Result<()> {
-    let failed = |stop: crate::scenario::Stop| {
+    let failed = |error: crate::scenario::StepError| {
         anyhow::anyhow!(
             "the stack cannot be installed, the cluster is taken down: {}",
-            stop.into_failure("set-up")
+            error.into_failure("set-up")
         )
     };
     let dir = state::dir(&up.name.root.resolve(), &up.name.name);
@@ -354,14 +354,14 @@ async fn install(up: &UpArgs, bin_dir: &std::path::Path) -> anyhow::Result<()> {
 /// Describes for `cluster status` what is kept on a cluster.
 async fn about_stack(dir: PathBuf) -> String {
     let kubeconfig = dir.join("kubeconfig");
-    match Stack::beside(&kubeconfig) {
+    match Stack::load(&kubeconfig) {
         Ok(None) => String::new(),
         Ok(Some(stack)) => format!(
             "  {}\n{}",
             kept::availability(&kubeconfig).await,
             stack.describe()
         ),
-        Err(stop) => format!("  {}\n", stop.into_failure("").message),
+        Err(error) => format!("  {}\n", error.into_failure("").message),
     }
 }
 
@@ -372,7 +372,7 @@ fn report(
 ) -> ExitCode {
     let records = match reports::log::read(file) {
         Ok(records) => records,
-        Err(error) => return complain(FAILED, &crate::context::chain(&error)),
+        Err(error) => return print_error(FAILED, &crate::context::chain(&error)),
     };
     let terminal = Terminal::new(anstream::stdout(), verbose);
     reports::log::replay(&records, &mut Grouped::new(terminal));
@@ -382,7 +382,7 @@ fn report(
         let mut junit = Junit::new(path, run::SUITE);
         reports::log::replay(&records, &mut junit);
         if let Some(error) = junit.failure() {
-            return complain(FAILED, &crate::context::chain(error));
+            return print_error(FAILED, &crate::context::chain(error));
         }
     }
     let outcome = if summary.interrupted() {
@@ -411,7 +411,7 @@ async fn run_scenarios(args: RunArgs) -> ExitCode {
     };
     let selected = match selection.apply(&scenarios) {
         Ok(selected) => selected,
-        Err(error) => return complain(USAGE, &error.to_string()),
+        Err(error) => return print_error(USAGE, &error.to_string()),
     };
     let chosen = || {
         scenarios
@@ -425,24 +425,24 @@ async fn run_scenarios(args: RunArgs) -> ExitCode {
     }
     let options = match options(&args, chosen().count()) {
         Ok(options) => options,
-        Err(message) => return complain(USAGE, &message),
+        Err(message) => return print_error(USAGE, &message),
     };
-    let places = Places::new(&args.artifacts, args.report_file.clone());
+    let paths = ReportPaths::new(&args.artifacts, args.report_file.clone());
     if args.dry_run {
-        return dry_run(&options, &places, chosen());
+        return dry_run(&options, &paths, chosen());
     }
     let terminal = Grouped::new(Terminal::new(anstream::stdout(), args.verbose));
-    let (stream, summary) = match run::stream(&places, vec![Box::new(terminal)]) {
+    let (stream, summary) = match run::stream(&paths, vec![Box::new(terminal)]) {
         Ok(made) => made,
-        Err(error) => return complain(FAILED, &crate::context::chain(&error)),
+        Err(error) => return print_error(FAILED, &crate::context::chain(&error)),
     };
     let interrupt = Interrupt::default();
-    let signals = tokio::spawn(listen(interrupt.clone()));
+    let signals = tokio::spawn(handle_signals(interrupt.clone()));
     let outcome = Box::pin(run::run(
         &options,
         &scenarios,
         &selected,
-        &places,
+        &paths,
         &stream,
         &interrupt,
         async |_| Ok(()),
@@ -452,7 +452,7 @@ async fn run_scenarios(args: RunArgs) -> ExitCode {
     if outcome == Outcome::ScenarioFailed
         && summary.with(|summary| summary.counts().passed + summary.counts().failed == 0)
     {
-        complain(
+        print_error(
             outcome.exit_code(),
             "no scenario could run, so nothing is proven",
         );
@@ -508,14 +508,14 @@ fn options(args: &RunArgs, chosen: usize) -> Result<Options, String> {
 }
 
 /// Returns the number of clusters when no option gives it. The embedded lane has two clusters for each processor, because a scenario spends half of
-/// its time waiting, but none that would run fewer than [`EACH`] scenarios: their set-up would cost more. A local cluster keeps all processors busy.
+/// its time waiting, but none that would run fewer than [`MIN_SCENARIOS_PER_CLUSTER`] scenarios: their set-up would cost more. A local cluster keeps all processors busy.
 fn default_clusters(lane: &Lane, chosen: usize) -> usize {
     match lane {
         Lane::Own(lane::Lane::Embedded) => {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
             (2 * processors)
-                .min(MOST_CLUSTERS)
-                .min(chosen / EACH)
+                .min(MAX_CLUSTERS)
+                .min(chosen / MIN_SCENARIOS_PER_CLUSTER)
                 .max(1)
         }
         Lane::Own(lane::Lane::Local) | Lane::Kubeconfig(_) => 1,
@@ -556,7 +556,7 @@ fn list<'a>(scenarios: impl Iterator<Item = &'a Scenario>) -> ExitCode {
 
 fn dry_run<'a>(
     options: &Options,
-    places: &Places,
+    paths: &ReportPaths,
     scenarios: impl Iterator<Item = &'a Scenario>,
 ) -> ExitCode {
     let mut out = anstream::stdout();
@@ -575,8 +575,8 @@ fn dry_run<'a>(
     };
     let mut text = format!(
         "Cluster: {cluster}\nReport: {}\nEvents: {}\nScenarios:\n",
-        places.report.display(),
-        places.events().display()
+        paths.report.display(),
+        paths.events().display()
     );
     for scenario in scenarios {
         text.push_str("  ");
@@ -592,18 +592,18 @@ fn dry_run<'a>(
     clippy::exit,
     reason = "the user asked twice; a local cluster ends with this process"
 )]
-async fn listen(interrupt: Interrupt) {
-    signal().await;
-    interrupt.ask();
-    complain(
+async fn handle_signals(interrupt: Interrupt) {
+    wait_for_signal().await;
+    interrupt.request_stop();
+    print_error(
         0,
         "stopping: the scenario is interrupted and its changes are undone; once more ends at once",
     );
-    signal().await;
-    std::process::exit(KILLED);
+    wait_for_signal().await;
+    std::process::exit(INTERRUPTED);
 }
 
-async fn signal() {
+async fn wait_for_signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut terminate) = signal(SignalKind::terminate()) else {
         return std::future::pending().await;
@@ -618,7 +618,7 @@ async fn signal() {
     }
 }
 
-fn complain(code: u8, message: &str) -> ExitCode {
+fn print_error(code: u8, message: &str) -> ExitCode {
     let _ = writeln!(anstream::stderr(), "numaresources-tests: {message}");
     ExitCode::from(code)
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams, LogParams};
 use kube::{Client, ResourceExt};
-use reports::event::{Event as Told, Failure};
+use reports::event::{Event as RunEvent, Failure};
 use serde::Serialize;
 
 use crate::checks::{describe, event_lines};
@@ -35,11 +35,11 @@ pub(crate) async fn scenario(context: &Context, dir: &Path, failure: &mut Failur
         .map(describe)
         .collect();
     show(failure, "pods:", &test_pods);
-    let telling: Vec<_> = events
+    let shown: Vec<_> = events
         .into_iter()
         .filter(|line| !line.contains("/padpod-"))
         .collect();
-    show(failure, "events:", &telling);
+    show(failure, "events:", &shown);
     stack(&context.client(), &context.recorder, dir, failure).await;
 }
 
@@ -123,10 +123,10 @@ async fn write(recorder: &Recorder, dir: &Path, name: &str, text: &str) {
         tokio::fs::write(&path, text).await
     };
     match written.await {
-        Ok(()) => recorder.stream().emit(Told::ArtifactWritten {
+        Ok(()) => recorder.stream().emit(RunEvent::ArtifactWritten {
             unit: recorder.unit().to_owned(),
             path: path.display().to_string(),
         }),
-        Err(error) => recorder.tell(&format!("cannot write {}: {error}", path.display())),
+        Err(error) => recorder.note(&format!("cannot write {}: {error}", path.display())),
     }
 }

@@ -21,13 +21,13 @@ use api::nrt::v1alpha2::NodeResourceTopology;
 use crate::facts::Facts;
 use crate::ledger::{ObjectRef, Undo};
 use crate::observed::NodeTopology;
-use crate::recorder::{Deadlines, Look, Recorder};
-use crate::scenario::Stop;
+use crate::recorder::{Deadlines, PollResult, Recorder};
+use crate::scenario::StepError;
 
 /// Label on every object that a run creates; the value is the run's identity.
 pub const RUN_LABEL: &str = "numaresources-tests/run";
 /// Number of concurrent requests of [`Context::create_all`].
-const CREATED_AT_ONCE: usize = 8;
+const CONCURRENT_CREATIONS: usize = 8;
 
 /// The cluster that a run works on.
 pub struct Cluster {
@@ -39,8 +39,8 @@ pub struct Cluster {
     pub facts: Facts,
     /// Time limits.
     pub deadlines: Deadlines,
-    /// Time between the two looks at a settled cluster, which must agree.
-    pub between_looks: Duration,
+    /// Time between the two polls of a settled cluster, which must agree.
+    pub between_polls: Duration,
 }
 
 /// What a scenario works with.
@@ -99,8 +99,8 @@ impl Context {
     pub fn step<'a, T: 'a>(
         &'a self,
         title: impl Into<String>,
-        work: impl Future<Output = Result<T, Stop>> + 'a,
-    ) -> LocalBoxFuture<'a, Result<T, Stop>> {
+        work: impl Future<Output = Result<T, StepError>> + 'a,
+    ) -> LocalBoxFuture<'a, Result<T, StepError>> {
         self.recorder.step(title, work)
     }
 
@@ -109,9 +109,9 @@ impl Context {
         &self,
         what: &str,
         limit: Duration,
-        look: impl AsyncFnMut() -> Result<Look<T>, Stop>,
-    ) -> Result<T, Stop> {
-        self.recorder.until(what, limit, look).await
+        poll: impl AsyncFnMut() -> Result<PollResult<T>, StepError>,
+    ) -> Result<T, StepError> {
+        self.recorder.until(what, limit, poll).await
     }
 
     /// Returns a client for a kind in the scenario's namespace.
@@ -123,7 +123,7 @@ impl Context {
     }
 
     /// Creates the scenario's namespace, open to privileged pods (scenarios-serial.md 4.1).
-    pub async fn create_namespace(&self) -> Result<(), Stop> {
+    pub async fn create_namespace(&self) -> Result<(), StepError> {
         let mut labels: BTreeMap<String, String> = ["audit", "enforce", "warn"]
             .map(|mode| {
                 (
@@ -161,8 +161,8 @@ impl Context {
             self.deadlines().running,
             async || {
                 Ok(match accounts.get_opt("default").await? {
-                    Some(_) => Look::Ready(()),
-                    None => Look::NotYet(format!(
+                    Some(_) => PollResult::Ready(()),
+                    None => PollResult::NotYet(format!(
                         "ServiceAccount {}/default is missing",
                         self.namespace
                     )),
@@ -173,7 +173,7 @@ impl Context {
     }
 
     /// Creates an object in the scenario's namespace. The deletion of the namespace deletes it.
-    pub async fn create<K>(&self, mut object: K) -> Result<K, Stop>
+    pub async fn create<K>(&self, mut object: K) -> Result<K, StepError>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Serialize
@@ -199,7 +199,7 @@ impl Context {
     }
 
     /// Creates objects in order as [`Context::create`] does, without waiting for each answer before the next request.
-    pub async fn create_all<K>(&self, objects: impl IntoIterator<Item = K>) -> Result<(), Stop>
+    pub async fn create_all<K>(&self, objects: impl IntoIterator<Item = K>) -> Result<(), StepError>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Serialize
@@ -209,13 +209,13 @@ impl Context {
     {
         let requests = objects.into_iter().map(|object| self.create(object));
         stream::iter(requests)
-            .buffered(CREATED_AT_ONCE)
+            .buffered(CONCURRENT_CREATIONS)
             .try_for_each(async |_| Ok(()))
             .await
     }
 
     /// Creates a cluster-scoped object; it is deleted at the end.
-    pub async fn create_global<K>(&self, object: &K) -> Result<K, Stop>
+    pub async fn create_global<K>(&self, object: &K) -> Result<K, StepError>
     where
         K: Resource<DynamicType = (), Scope = ClusterResourceScope>
             + Serialize
@@ -233,7 +233,7 @@ impl Context {
     }
 
     /// Deletes an object of the scenario's namespace and waits until it is gone.
-    pub async fn delete<K>(&self, name: &str) -> Result<(), Stop>
+    pub async fn delete<K>(&self, name: &str) -> Result<(), StepError>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + DeserializeOwned
@@ -248,8 +248,8 @@ impl Context {
         let what = format!("{} {name} is gone", K::kind(&()));
         self.until(&what, self.deadlines().gone, async || {
             Ok(match api.get_opt(name).await? {
-                None => Look::Ready(()),
-                Some(_) => Look::NotYet("it is still there".to_owned()),
+                None => PollResult::Ready(()),
+                Some(_) => PollResult::NotYet("it is still there".to_owned()),
             })
         })
         .await
@@ -261,18 +261,18 @@ impl Context {
     }
 
     /// Sets a label of a node; the old state is restored at the end.
-    pub async fn label_node(&self, node: &str, key: &str, value: &str) -> Result<(), Stop> {
+    pub async fn label_node(&self, node: &str, key: &str, value: &str) -> Result<(), StepError> {
         label_node(&self.recorder, &self.client(), node, key, value).await
     }
 
     /// Removes a label from a node that [`Context::label_node`] set.
-    pub async fn unlabel_node(&self, node: &str, key: &str) -> Result<(), Stop> {
+    pub async fn unlabel_node(&self, node: &str, key: &str) -> Result<(), StepError> {
         self.patch_node(node, &json!({"metadata": {"labels": {key: null}}}))
             .await
     }
 
     /// Cordons a node; it is uncordoned at the end.
-    pub async fn cordon_node(&self, node: &str) -> Result<(), Stop> {
+    pub async fn cordon_node(&self, node: &str) -> Result<(), StepError> {
         self.recorder.plan(
             &format!("cordon Node {node}"),
             Undo::Patch {
@@ -284,11 +284,11 @@ impl Context {
     }
 
     /// Uncordons a node before the end.
-    pub async fn uncordon_node(&self, node: &str) -> Result<(), Stop> {
+    pub async fn uncordon_node(&self, node: &str) -> Result<(), StepError> {
         self.patch_node(node, &unschedulable(None)).await
     }
 
-    async fn patch_node(&self, node: &str, patch: &Value) -> Result<(), Stop> {
+    async fn patch_node(&self, node: &str, patch: &Value) -> Result<(), StepError> {
         Api::<Node>::all(self.client())
             .patch(node, &PatchParams::default(), &Patch::Merge(patch))
             .await?;
@@ -296,7 +296,7 @@ impl Context {
     }
 
     /// Puts a taint on a node; it is removed at the end.
-    pub async fn taint_node(&self, node: &str, key: &str, effect: &str) -> Result<(), Stop> {
+    pub async fn taint_node(&self, node: &str, key: &str, effect: &str) -> Result<(), StepError> {
         self.taint_node_with(node, key, None, effect).await
     }
 
@@ -307,7 +307,7 @@ impl Context {
         key: &str,
         value: Option<&str>,
         effect: &str,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StepError> {
         let nodes: Api<Node> = Api::all(self.client());
         self.recorder.plan(
             &format!("taint Node {node} {key}:{effect}"),
@@ -348,16 +348,16 @@ impl Context {
     }
 
     /// Returns all NRTs, in the order of the API server.
-    pub async fn topologies(&self) -> Result<Vec<NodeTopology>, Stop> {
+    pub async fn topologies(&self) -> Result<Vec<NodeTopology>, StepError> {
         topologies(&self.client()).await
     }
 
     /// Returns the NRT of a node.
-    pub async fn topology(&self, node: &str) -> Result<NodeTopology, Stop> {
+    pub async fn topology(&self, node: &str) -> Result<NodeTopology, StepError> {
         let object = Api::<NodeResourceTopology>::all(self.client())
             .get(node)
             .await?;
-        NodeTopology::read(&object).map_err(|error| Stop::fail(chain(&error)))
+        NodeTopology::read(&object).map_err(|error| StepError::fail(chain(&error)))
     }
 }
 
@@ -372,7 +372,7 @@ pub async fn label_node(
     node: &str,
     key: &str,
     value: &str,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let old = nodes.get(node).await?.labels().get(key).cloned();
     if old.as_deref() == Some(value) {
@@ -393,7 +393,7 @@ pub async fn label_node(
 }
 
 /// Returns all NRTs, in the order of the API server.
-pub async fn topologies(client: &Client) -> Result<Vec<NodeTopology>, Stop> {
+pub async fn topologies(client: &Client) -> Result<Vec<NodeTopology>, StepError> {
     let list = Api::<NodeResourceTopology>::all(client.clone())
         .list(&ListParams::default())
         .await?;
@@ -401,7 +401,7 @@ pub async fn topologies(client: &Client) -> Result<Vec<NodeTopology>, Stop> {
         .iter()
         .map(NodeTopology::read)
         .collect::<Result<_, _>>()
-        .map_err(|error| Stop::fail(chain(&error)))
+        .map_err(|error| StepError::fail(chain(&error)))
 }
 
 /// Formats an error with all its causes, in one line.

@@ -58,14 +58,14 @@ impl Facts {
                     return Some(format!("the NRT of {name} lacks zone {}", zone.name));
                 };
                 let place = format!("{} in the NRT of {name}", zone.name);
-                less(&place, &zone.allocatable(), &there.allocatable())
+                first_shortage(&place, &zone.allocatable(), &there.allocatable())
             })
         });
         zones.or_else(|| {
             self.allocatable.iter().find_map(|(name, known)| {
                 let node = nodes.iter().find(|node| node.name_any() == *name);
                 let now = node.map(allocatable).unwrap_or_default();
-                less(&format!("the status of node {name}"), known, &now)
+                first_shortage(&format!("the status of node {name}"), known, &now)
             })
         })
     }
@@ -136,7 +136,7 @@ pub fn allocatable(node: &Node) -> Resources {
 
 /// Returns a device of an NRT that the status of its node does not have yet: the kubelet updates the API server seconds later than the
 /// exporter.
-pub fn unannounced(topology: &NodeTopology, node: &Node) -> Option<String> {
+pub fn missing_in_status(topology: &NodeTopology, node: &Node) -> Option<String> {
     let there = allocatable(node);
     let lists = topology.zones.iter().map(|zone| {
         let devices = |name: &str, _| !is_native(name);
@@ -145,11 +145,11 @@ pub fn unannounced(topology: &NodeTopology, node: &Node) -> Option<String> {
     let place = format!("the status of node {}", topology.node);
     lists
         .into_iter()
-        .find_map(|zone| less(&place, &zone, &there))
+        .find_map(|zone| first_shortage(&place, &zone, &there))
 }
 
 /// Returns the first resource of which there is less than before.
-fn less(place: &str, known: &Resources, now: &Resources) -> Option<String> {
+fn first_shortage(place: &str, known: &Resources, now: &Resources) -> Option<String> {
     let (name, milli) = known
         .iter()
         .find(|(name, milli)| now.milli(name) < *milli)?;
@@ -224,9 +224,9 @@ mod tests {
     #[test]
     fn devices_that_only_the_exporter_knows_are_unannounced() {
         let topology = topology("n", &["2c d1=1", "2c d1=1"]);
-        assert_eq!(unannounced(&topology, &node("n", "4c d1=2")), None);
+        assert_eq!(missing_in_status(&topology, &node("n", "4c d1=2")), None);
         assert_eq!(
-            unannounced(&topology, &node("n", "4c")).as_deref(),
+            missing_in_status(&topology, &node("n", "4c")).as_deref(),
             Some("the status of node n has no d1 of d1=1 allocatable")
         );
     }

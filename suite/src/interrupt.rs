@@ -5,33 +5,33 @@ use tokio::sync::watch;
 /// Whether the run was asked to stop; clones share the request.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
-    asked: watch::Receiver<bool>,
-    ask: watch::Sender<bool>,
+    requested: watch::Receiver<bool>,
+    request: watch::Sender<bool>,
 }
 
 impl Default for Interrupt {
     fn default() -> Self {
-        let (ask, asked) = watch::channel(false);
-        Self { asked, ask }
+        let (request, requested) = watch::channel(false);
+        Self { requested, request }
     }
 }
 
 impl Interrupt {
     /// Asks the run to stop.
-    pub fn ask(&self) {
-        self.ask.send_replace(true);
+    pub fn request_stop(&self) {
+        self.request.send_replace(true);
     }
 
     /// Returns whether the run was asked to stop.
-    pub fn asked(&self) -> bool {
-        *self.asked.borrow()
+    pub fn is_stop_requested(&self) -> bool {
+        *self.requested.borrow()
     }
 
     /// Waits until the run is asked to stop.
     pub async fn wait(&self) {
-        let mut asked = self.asked.clone();
+        let mut requested = self.requested.clone();
         // the sender lives in self, so this ends only with the request
-        let _ = asked.wait_for(|asked| *asked).await;
+        let _ = requested.wait_for(|requested| *requested).await;
     }
 }
 
@@ -43,9 +43,9 @@ mod tests {
     async fn every_clone_learns_of_the_wish() {
         let interrupt = Interrupt::default();
         let clone = interrupt.clone();
-        assert!(!clone.asked());
-        interrupt.ask();
+        assert!(!clone.is_stop_requested());
+        interrupt.request_stop();
         clone.wait().await;
-        assert!(clone.asked());
+        assert!(clone.is_stop_requested());
     }
 }

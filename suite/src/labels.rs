@@ -161,7 +161,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .into_iter()
         .filter_map(|candidate| {
             let lower = candidate.to_lowercase();
-            let distance = edits(&word, &lower);
+            let distance = edit_distance(&word, &lower);
             let close = distance <= 1 + word.len() / 4;
             let part = word.len() >= 3
                 && (lower.contains(&word) || word.contains(&lower) && lower.len() >= 3);
@@ -177,7 +177,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 }
 
 /// Returns the least number of inserted, deleted or replaced characters that turns one word into the other.
-fn edits(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, ca) in a.chars().enumerate() {

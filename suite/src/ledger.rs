@@ -211,7 +211,7 @@ impl Undo {
 async fn delete(client: &Client, object: &ObjectRef) -> Result<(), Error> {
     let api = object.api(client);
     absent_is_fine(api.delete(&object.name, &DeleteParams::background()).await)?;
-    gone(&object.to_string(), UNDO_DEADLINE, async || {
+    wait_until_gone(&object.to_string(), UNDO_DEADLINE, async || {
         Ok(api.get_opt(&object.name).await?.is_none())
     })
     .await
@@ -221,12 +221,12 @@ async fn delete(client: &Client, object: &ObjectRef) -> Result<(), Error> {
 /// meanwhile.
 async fn create(client: &Client, object: &ObjectRef, manifest: &Value) -> Result<(), Error> {
     let api = object.api(client);
-    let wanted = again(manifest)?;
+    let wanted = without_server_fields(manifest)?;
     let params = PostParams::default();
-    gone("the object before", UNDO_DEADLINE, async || {
+    wait_until_gone("the previous object", UNDO_DEADLINE, async || {
         let written = match api.get_opt(&object.name).await? {
             Some(present) if present.metadata.deletion_timestamp.is_some() => return Ok(false),
-            Some(present) => match as_before(&present, &wanted) {
+            Some(present) => match restored_object(&present, &wanted) {
                 Some(changed) => api.replace(&object.name, &params, &changed).await,
                 None => return Ok(true),
             },
@@ -243,7 +243,7 @@ async fn create(client: &Client, object: &ObjectRef, manifest: &Value) -> Result
 
 /// Returns the existing object with the fields that it had before, except those that the server sets at creation, or `None` if nothing
 /// differs.
-fn as_before(present: &DynamicObject, wanted: &DynamicObject) -> Option<DynamicObject> {
+fn restored_object(present: &DynamicObject, wanted: &DynamicObject) -> Option<DynamicObject> {
     let mut changed = present.clone();
     for (field, value) in wanted.data.as_object().into_iter().flatten() {
         changed.data[field] = value.clone();
@@ -258,7 +258,7 @@ fn as_before(present: &DynamicObject, wanted: &DynamicObject) -> Option<DynamicO
 }
 
 /// Returns an object as it was, without the fields that the server sets.
-fn again(manifest: &Value) -> Result<DynamicObject, Error> {
+fn without_server_fields(manifest: &Value) -> Result<DynamicObject, Error> {
     let mut object: DynamicObject =
         serde_json::from_value(manifest.clone()).map_err(kube::Error::SerdeError)?;
     object.metadata = kube::api::ObjectMeta {
@@ -284,7 +284,7 @@ async fn delete_namespace(client: &Client, name: &str) -> Result<(), Error> {
         ..DeleteParams::default()
     };
     let all = ListParams::default();
-    gone(
+    wait_until_gone(
         &format!("a pod of namespace {name}"),
         NAMESPACE_DEADLINE,
         async || {
@@ -342,7 +342,7 @@ fn absent_is_fine<T>(result: Result<T, kube::Error>) -> Result<(), Error> {
     }
 }
 
-async fn gone(
+async fn wait_until_gone(
     what: &str,
     limit: Duration,
     mut is_gone: impl AsyncFnMut() -> Result<bool, Error>,
@@ -397,13 +397,13 @@ mod tests {
             mk(json!({"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "type": "ClusterIP"}));
         let again =
             mk(json!({"clusterIP": "10.0.0.2", "clusterIPs": ["10.0.0.2"], "type": "ClusterIP"}));
-        assert_eq!(as_before(&again, &before), None);
+        assert_eq!(restored_object(&again, &before), None);
         let other =
             mk(json!({"clusterIP": "10.0.0.2", "clusterIPs": ["10.0.0.2"], "type": "NodePort"}));
-        assert_eq!(as_before(&other, &before), Some(again));
+        assert_eq!(restored_object(&other, &before), Some(again));
         let without = mk(json!({"type": "NodePort"}));
         let plain = mk(json!({"type": "ClusterIP"}));
-        assert_eq!(as_before(&without, &plain), Some(plain));
+        assert_eq!(restored_object(&without, &plain), Some(plain));
     }
 
     #[test]
@@ -452,7 +452,7 @@ mod tests {
             "apiVersion": "v1", "kind": "Node", "status": {"phase": "x"}, "spec": {"podCIDR": "y"},
             "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}},
         });
-        let object = again(&manifest).expect("it is an object");
+        let object = without_server_fields(&manifest).expect("it is an object");
         assert_eq!(
             json!(object),
             json!({
@@ -469,7 +469,7 @@ mod tests {
             (Some("y"), &["GET /api/v1/nodes/n"]),
             (Some("z"), &["GET /api/v1/nodes/n", "PUT /api/v1/nodes/n"]),
         ] {
-            let (client, asked) = crate::testing::client(move |method, _| {
+            let (client, log) = crate::testing::client(move |method, _| {
                 if method == "GET" && present.is_none() {
                     return crate::testing::not_found();
                 }
@@ -480,14 +480,14 @@ mod tests {
                 )
             });
             undo.run(&client).await.expect("it is there");
-            assert_eq!(*asked.lock().expect("requests"), requests);
+            assert_eq!(*log.lock().expect("requests"), requests);
         }
     }
 
     #[tokio::test]
     async fn only_our_taint_is_removed() {
         let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
-        let (client, asked) = crate::testing::client(move |_, _| {
+        let (client, log) = crate::testing::client(move |_, _| {
             let node = json!({"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {"taints": [taint("ours"), taint("theirs")]}});
             (200, node)
         });
@@ -498,7 +498,7 @@ mod tests {
         };
         undo.run(&client).await.expect("the taint is removed");
         assert_eq!(
-            *asked.lock().expect("requests"),
+            *log.lock().expect("requests"),
             ["GET /api/v1/nodes/n", "PATCH /api/v1/nodes/n"]
         );
         let undo = Undo::RemoveTaint {
@@ -507,6 +507,6 @@ mod tests {
             effect: "NoSchedule".into(),
         };
         undo.run(&client).await.expect("there is nothing to remove");
-        assert_eq!(asked.lock().expect("requests").len(), 3);
+        assert_eq!(log.lock().expect("requests").len(), 3);
     }
 }

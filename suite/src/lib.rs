@@ -4,7 +4,7 @@
 //! The scenarios contain the expected values as literals.
 //!
 //! Reading order: [`scenario`] (what one is), [`context`] (what it works with; [`arena`], [`padding`], [`settle`], [`checks`], `stack` and
-//! `disturb` extend it), [`scenarios`] (all of them), [`session`] (one run), [`setup`] (how a cluster becomes ready), [`select`] and
+//! `faults` extend it), [`scenarios`] (all of them), [`session`] (one run), [`setup`] (how a cluster becomes ready), [`select`] and
 //! [`labels`] (which scenarios run), [`cli`] (the command line).
 
 pub mod arena;
@@ -13,9 +13,8 @@ pub mod checks;
 pub mod cli;
 mod collect;
 pub mod context;
-mod disturb;
 pub mod facts;
-pub mod greeting;
+mod faults;
 pub mod interrupt;
 pub mod labels;
 pub mod ledger;
@@ -36,4 +35,5 @@ pub mod setup;
 mod stack;
 #[cfg(test)]
 mod testing;
+pub mod tls_probe;
 pub mod workload;

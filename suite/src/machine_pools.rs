@@ -7,11 +7,11 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::Value;
 
-use crate::recorder::{Look, Recorder};
-use crate::scenario::Stop;
+use crate::recorder::{PollResult, Recorder};
+use crate::scenario::StepError;
 
 /// Returns the name of the last configuration that all machines of a pool had.
-pub async fn configuration(client: &Client, pool: &str) -> Result<String, Stop> {
+pub async fn configuration(client: &Client, pool: &str) -> Result<String, StepError> {
     let pools = Api::<MachineConfigPool>::all(client.clone());
     let status = pools.get(pool).await?.status.unwrap_or_default();
     Ok(status.configuration.name)
@@ -24,7 +24,7 @@ pub async fn rolled_out(
     pool: &str,
     before: &str,
     limit: Duration,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let pools = Api::<MachineConfigPool>::all(client.clone());
     let what = format!("pool {pool} is updated to another configuration");
     recorder
@@ -34,9 +34,9 @@ pub async fn rolled_out(
             let is_ready = status.ready_machine_count == status.machine_count;
             let is_updated = status.condition(UPDATED) == Some("True");
             Ok(if is_other && is_ready && is_updated {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
-                Look::NotYet(format!(
+                PollResult::NotYet(format!(
                     "{} of {} machines are updated, {} ready",
                     status.updated_machine_count, status.machine_count, status.ready_machine_count
                 ))
@@ -46,7 +46,7 @@ pub async fn rolled_out(
 }
 
 /// Returns the `KubeletConfig` objects, oldest first. If several select one pool, the newest takes effect.
-pub async fn kubelet_configs(client: &Client) -> Result<Vec<KubeletConfig>, Stop> {
+pub async fn kubelet_configs(client: &Client) -> Result<Vec<KubeletConfig>, StepError> {
     let configs = Api::<KubeletConfig>::all(client.clone());
     let mut items = configs.list(&ListParams::default()).await?.items;
     items.sort_by_key(|config| (config.creation_timestamp(), config.name_any()));
@@ -54,11 +54,11 @@ pub async fn kubelet_configs(client: &Client) -> Result<Vec<KubeletConfig>, Stop
 }
 
 /// Returns the configuration that a running kubelet reports.
-pub async fn kubelet(client: &Client, node: &str) -> Result<Value, Stop> {
+pub async fn kubelet(client: &Client, node: &str) -> Result<Value, StepError> {
     let url = format!("/api/v1/nodes/{node}/proxy/configz");
     let request = http::Request::get(&url)
         .body(Vec::new())
-        .map_err(|error| Stop::fail(format!("{url}: {error}")))?;
-    let mut told = client.request::<Value>(request).await?;
-    Ok(told["kubeletconfig"].take())
+        .map_err(|error| StepError::fail(format!("{url}: {error}")))?;
+    let mut response = client.request::<Value>(request).await?;
+    Ok(response["kubeletconfig"].take())
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Shortest pause between two polls, at the beginning of a wait.
-const SHORTEST: Duration = Duration::from_millis(10);
+const MIN_PAUSE: Duration = Duration::from_millis(10);
 /// Longest pause between two polls.
-const LONGEST: Duration = Duration::from_millis(200);
+const MAX_PAUSE: Duration = Duration::from_millis(200);
 /// A pause is this fraction of the time waited so far, so that a wait takes only slightly longer than what it waits for.
-const PART: u32 = 8;
+const PAUSE_DIVISOR: u32 = 8;
 
 /// The pauses of one wait. They are short at first, because most conditions hold soon, and become longer with time.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ impl Pace {
 }
 
 fn pause_after(waited: Duration) -> Duration {
-    (waited / PART).clamp(SHORTEST, LONGEST)
+    (waited / PAUSE_DIVISOR).clamp(MIN_PAUSE, MAX_PAUSE)
 }
 
 #[cfg(test)]
@@ -59,12 +59,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_look_comes_at_most_an_eighth_too_late() {
-        for happens in [30, 250, 999].map(Duration::from_millis) {
+        for event_at in [30, 250, 999].map(Duration::from_millis) {
             let pace = Pace::begin();
-            while pace.waited() < happens {
+            while pace.waited() < event_at {
                 pace.pause().await;
             }
-            assert!(pace.waited() <= happens + happens / PART + SHORTEST);
+            assert!(pace.waited() <= event_at + event_at / PAUSE_DIVISOR + MIN_PAUSE);
         }
     }
 }

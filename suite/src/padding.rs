@@ -12,17 +12,17 @@ use crate::arena::Arena;
 use crate::checks::{describe, phase};
 use crate::context::Context;
 use crate::observed::{NodeTopology, Zone};
-use crate::recorder::Look;
+use crate::recorder::PollResult;
 use crate::resources::{CPU, MEMORY, Resources};
-use crate::scenario::Stop;
-use crate::workload::{Asks, PodPlan};
+use crate::scenario::StepError;
+use crate::workload::{PodPlan, ResourceRequest};
 
 /// Prefix of the resources of the numacell device plugin; the zone's number follows, with two digits.
 pub const NUMACELL: &str = "kni.node/numacell";
 /// Scheduler of the padding pods. Each of them names its node, so no scheduler's choice is tested.
 const SCHEDULER: &str = "default-scheduler";
 /// How often a padding pod that its kubelet refused is created again.
-const MADE_AGAIN: usize = 3;
+const MAX_RECREATIONS: usize = 3;
 
 /// Why a zone cannot be padded.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -36,7 +36,9 @@ pub enum Error {
         zone: String,
     },
     /// The zone has less than the padding should leave.
-    #[error("zone {zone} has {available} available, less than the {free} to be left")]
+    #[error(
+        "zone {zone} has {available} available, less than the {free} that the padding should leave"
+    )]
     TooSmall {
         /// Name of the zone.
         zone: String,
@@ -60,7 +62,7 @@ pub struct Pad {
 }
 
 /// Returns what a pod must take so that the zone has exactly `free` left. Resources that `free` does not name do not change.
-pub fn to_take(zone: &Zone, free: &Resources) -> Result<Resources, Error> {
+pub fn amounts_to_pad(zone: &Zone, free: &Resources) -> Result<Resources, Error> {
     let available = zone.available();
     let mut take = Resources::new();
     for (resource, milli) in free.zone_level().iter() {
@@ -105,19 +107,19 @@ impl Context {
         node: &NodeTopology,
         free: &[Resources],
         tag: &str,
-    ) -> Result<Vec<Pad>, Stop> {
+    ) -> Result<Vec<Pad>, StepError> {
         let base = self.base_load(&node.node).await?;
         let mut pads = Vec::new();
         for (zone, free) in node.zones.iter().zip(with_base_load(free, &base)) {
-            let take = to_take(zone, &free)
-                .map_err(|error| Stop::fail(format!("cannot pad {}: {error}", node.node)))?;
+            let take = amounts_to_pad(zone, &free)
+                .map_err(|error| StepError::fail(format!("cannot pad {}: {error}", node.node)))?;
             if take.is_empty() {
                 continue;
             }
             let pod = format!("padpod-{}-{}-{tag}", node.node, zone.id);
             let mut limits = take.clone();
             limits.set(&format!("{NUMACELL}{:02}", zone.id), 1000);
-            let plan = PodPlan::new(&pod, SCHEDULER, [Asks::Limits(limits)])
+            let plan = PodPlan::new(&pod, SCHEDULER, [ResourceRequest::Limits(limits)])
                 .with_label("e2e-serial-pad-node", &node.node)
                 .with_label("e2e-serial-pad-numazone", &zone.name)
                 .on_nodes_with(api::labels::HOSTNAME, &node.node);
@@ -143,7 +145,7 @@ impl Context {
     ///
     /// A settled cluster is not enough: a kubelet lists a pod shortly before it assigns resources to the pod, so an NRT can have the
     /// fingerprint of the padding and still the amounts from before.
-    pub async fn padded(&self, pads: &[Pad]) -> Result<Vec<NodeTopology>, Stop> {
+    pub async fn padded(&self, pads: &[Pad]) -> Result<Vec<NodeTopology>, StepError> {
         self.padding_runs(pads).await?;
         self.settle().await?;
         let limit = self.deadlines().settled;
@@ -158,27 +160,27 @@ impl Context {
                         .filter(|node| node.node == pad.node)
                         .flat_map(|node| &node.zones);
                     let Some(zone) = zones.find(|zone| zone.name == pad.zone) else {
-                        return Err(Stop::fail(format!(
+                        return Err(StepError::fail(format!(
                             "zone {} of {} is gone",
                             pad.zone, pad.node
                         )));
                     };
                     let available = zone.available().filtered(|name, _| pad.left.has(name));
                     if available != pad.left {
-                        return Ok(Look::NotYet(format!(
+                        return Ok(PollResult::NotYet(format!(
                             "the padding of {} {} (exclusive: {}) left {available} instead of {}",
                             pad.node, pad.zone, pad.exclusive, pad.left
                         )));
                     }
                 }
-                Ok(Look::Ready(nodes))
+                Ok(PollResult::Ready(nodes))
             },
         )
         .await
     }
 
     /// Deletes padding pods and waits until the cluster is settled.
-    pub async fn unpad(&self, pads: &[Pad]) -> Result<Vec<NodeTopology>, Stop> {
+    pub async fn unpad(&self, pads: &[Pad]) -> Result<Vec<NodeTopology>, StepError> {
         for pad in pads {
             self.delete::<Pod>(pad.plan.name()).await?;
         }
@@ -189,7 +191,7 @@ impl Context {
     ///
     /// A kubelet that has just started refuses pods that request devices until their plugins have registered again (kubelet-node.md, Device
     /// Manager). No controller creates a bare pod again, so this function does: padding is a precondition of a scenario, not what it tests.
-    async fn padding_runs(&self, pads: &[Pad]) -> Result<(), Stop> {
+    async fn padding_runs(&self, pads: &[Pad]) -> Result<(), StepError> {
         let pods = self.api::<Pod>();
         let limit = self.deadlines().running;
         let mut refused = vec![0; pads.len()];
@@ -205,11 +207,11 @@ impl Context {
                     Some(pod) if phase(pod) == "Failed" => {
                         let seen = describe(pod);
                         *refused += 1;
-                        if *refused > MADE_AGAIN {
+                        if *refused > MAX_RECREATIONS {
                             let message = format!("padding was refused {refused} times");
-                            return Err(Stop::mismatch(message, "Running", seen));
+                            return Err(StepError::mismatch(message, "Running", seen));
                         }
-                        self.recorder.tell(&format!("{seen}; it is made again"));
+                        self.recorder.note(&format!("{seen}; it is created again"));
                         self.delete::<Pod>(name).await?;
                         self.create(pad.plan.pod()).await?;
                         seen
@@ -223,7 +225,7 @@ impl Context {
                 };
                 missing.get_or_insert(seen);
             }
-            Ok(missing.map_or(Look::Ready(()), Look::NotYet))
+            Ok(missing.map_or(PollResult::Ready(()), PollResult::NotYet))
         })
         .await
     }
@@ -233,7 +235,7 @@ impl Context {
         &self,
         arena: &Arena,
         free: &Resources,
-    ) -> Result<Vec<NodeTopology>, Stop> {
+    ) -> Result<Vec<NodeTopology>, StepError> {
         let free = [free.clone(), free.clone()];
         let pads = arena.others().map(|node| self.pad(node, &free, "others"));
         let pads = try_join_all(pads).await?;
@@ -255,7 +257,9 @@ mod tests {
     #[case("d1=1 eph=1Gi", Ok("d1=4"))]
     #[case(
         "23c",
-        Err("zone node-0 has cpu=22 available, less than the cpu=23 to be left")
+        Err(
+            "zone node-0 has cpu=22 available, less than the cpu=23 that the padding should leave"
+        )
     )]
     #[case("d2=1", Err("resource d2 not found in zone node-0"))]
     fn padding_takes_all_but_what_is_to_be_left(
@@ -263,7 +267,7 @@ mod tests {
         #[case] expected: Result<&str, &str>,
     ) {
         let zone = &node("n", &["22c 60Gi d1=5"]).zones[0];
-        let take = to_take(zone, &Resources::literal(free));
+        let take = amounts_to_pad(zone, &Resources::literal(free));
         let texts = take
             .map(|list| list.to_string())
             .map_err(|error| error.to_string());

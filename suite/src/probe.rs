@@ -6,8 +6,8 @@ use kube::api::{Api, AttachParams};
 use tokio::io::AsyncReadExt as _;
 
 use crate::context::Context;
-use crate::recorder::Look;
-use crate::scenario::Stop;
+use crate::recorder::PollResult;
+use crate::scenario::StepError;
 
 /// The result of a command in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,12 @@ pub struct Output {
 
 impl Context {
     /// Runs a command in a container of a pod until it ends.
-    pub async fn exec(&self, pod: &Pod, container: &str, command: &[&str]) -> Result<Output, Stop> {
+    pub async fn exec(
+        &self,
+        pod: &Pod,
+        container: &str,
+        command: &[&str],
+    ) -> Result<Output, StepError> {
         let params = AttachParams::default()
             .container(container)
             .stdout(true)
@@ -31,7 +36,7 @@ impl Context {
         let words = command.iter().copied();
         let mut process = pods.exec(&pod.name_any(), words, &params).await?;
         let mut output = Output::default();
-        let missing = || Stop::fail("a stream of the command is missing");
+        let missing = || StepError::fail("a stream of the command is missing");
         let mut stdout = process.stdout().ok_or_else(missing)?;
         let mut stderr = process.stderr().ok_or_else(missing)?;
         let status = process.take_status().ok_or_else(missing)?;
@@ -41,7 +46,7 @@ impl Context {
             status
         );
         for outcome in [read, complained] {
-            outcome.map_err(|error| Stop::fail(format!("output of {command:?}: {error}")))?;
+            outcome.map_err(|error| StepError::fail(format!("output of {command:?}: {error}")))?;
         }
         output.succeeded = status.is_some_and(|status| status.status.as_deref() == Some("Success"));
         Ok(output)
@@ -53,7 +58,7 @@ impl Context {
         pod: &Pod,
         (scheme, port): (&str, u16),
         fragments: &[&str],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StepError> {
         self.until(
             &format!("metrics over {scheme} have {}", fragments.join(", ")),
             self.deadlines().settled,
@@ -61,9 +66,9 @@ impl Context {
                 let text = self.metrics(pod, scheme, port).await?;
                 let missing = fragments.iter().find(|fragment| !text.contains(**fragment));
                 Ok(match missing {
-                    None => Look::Ready(()),
+                    None => PollResult::Ready(()),
                     Some(fragment) => {
-                        Look::NotYet(format!("no {fragment} in {} bytes", text.len()))
+                        PollResult::NotYet(format!("no {fragment} in {} bytes", text.len()))
                     }
                 })
             },
@@ -71,7 +76,7 @@ impl Context {
         .await
     }
 
-    async fn metrics(&self, pod: &Pod, scheme: &str, port: u16) -> Result<String, Stop> {
+    async fn metrics(&self, pod: &Pod, scheme: &str, port: u16) -> Result<String, StepError> {
         let url = format!(
             "/api/v1/namespaces/{}/pods/{scheme}:{}:{port}/proxy/metrics",
             pod.namespace().unwrap_or_default(),
@@ -79,7 +84,7 @@ impl Context {
         );
         let request = http::Request::get(&url)
             .body(Vec::new())
-            .map_err(|error| Stop::fail(format!("{url}: {error}")))?;
+            .map_err(|error| StepError::fail(format!("{url}: {error}")))?;
         Ok(self.client().request_text(request).await?)
     }
 }

@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 use crate::ledger::{Ledger, Undo};
 use crate::pace::Pace;
-use crate::scenario::Stop;
+use crate::scenario::StepError;
 
 /// When a wait is first reported, and how often again while nothing changes.
-const TELL_FIRST: Duration = Duration::from_secs(3);
-const TELL_AGAIN: Duration = Duration::from_secs(15);
+const FIRST_REPORT_AFTER: Duration = Duration::from_secs(3);
+const REPEAT_REPORT_AFTER: Duration = Duration::from_secs(15);
 
 /// Time limits; all of them together can be scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,9 +59,9 @@ impl Deadlines {
     }
 }
 
-/// The result of one look at the cluster.
+/// The result of one poll of the cluster.
 #[derive(Debug)]
-pub enum Look<T> {
+pub enum PollResult<T> {
     /// The condition holds.
     Ready(T),
     /// The condition does not hold yet; the text says what is missing.
@@ -107,13 +107,13 @@ impl Recorder {
     }
 
     /// Records a line of text while a step runs.
-    pub fn tell(&self, text: &str) {
-        self.teller().tell(text);
+    pub fn note(&self, text: &str) {
+        self.note_sender().note(text);
     }
 
-    /// Returns a [`Teller`] for code that runs on other threads.
-    pub fn teller(&self) -> Teller {
-        Teller {
+    /// Returns a [`NoteSender`] for code that runs on other threads.
+    pub fn note_sender(&self) -> NoteSender {
+        NoteSender {
             stream: self.stream.clone(),
             unit: self.unit.clone(),
         }
@@ -123,8 +123,8 @@ impl Recorder {
     pub fn step<'a, T: 'a>(
         &'a self,
         title: impl Into<String>,
-        work: impl Future<Output = Result<T, Stop>> + 'a,
-    ) -> LocalBoxFuture<'a, Result<T, Stop>> {
+        work: impl Future<Output = Result<T, StepError>> + 'a,
+    ) -> LocalBoxFuture<'a, Result<T, StepError>> {
         let title = title.into();
         Box::pin(async move { self.step_of(title, work).await })
     }
@@ -132,8 +132,8 @@ impl Recorder {
     async fn step_of<T>(
         &self,
         title: String,
-        work: impl Future<Output = Result<T, Stop>>,
-    ) -> Result<T, Stop> {
+        work: impl Future<Output = Result<T, StepError>>,
+    ) -> Result<T, StepError> {
         let step = {
             let mut state = self.state.borrow_mut();
             state.step += 1;
@@ -148,19 +148,19 @@ impl Recorder {
         });
         let result = work.await;
         let result = match result {
-            Err(Stop::Skip(reason)) => Err(Stop::Skip(reason)),
-            Err(stop) => Err(Stop::Failed(Box::new(stop.into_failure(&title)))),
+            Err(StepError::Skip(reason)) => Err(StepError::Skip(reason)),
+            Err(error) => Err(StepError::Failed(Box::new(error.into_failure(&title)))),
             Ok(value) => Ok(value),
         };
         let outcome = match &result {
             Ok(_) => StepOutcome::Passed {
                 seen: self.state.borrow_mut().seen.take(),
             },
-            Err(Stop::Failed(failure)) => StepOutcome::Failed((**failure).clone()),
-            Err(Stop::Skip(reason)) => StepOutcome::Skipped {
+            Err(StepError::Failed(failure)) => StepOutcome::Failed((**failure).clone()),
+            Err(StepError::Skip(reason)) => StepOutcome::Skipped {
                 reason: reason.clone(),
             },
-            Err(Stop::Api(error)) => StepOutcome::Skipped {
+            Err(StepError::Api(error)) => StepOutcome::Skipped {
                 reason: error.to_string(),
             },
         };
@@ -196,34 +196,35 @@ impl Recorder {
 
     /// Polls until a condition holds.
     ///
-    /// An error from the API server counts as "not yet". The failure at the deadline has `what` as expected and the last look as seen.
+    /// An error from the API server counts as "not yet". The failure at the deadline has `what` as expected and the last poll as seen.
     pub async fn until<T>(
         &self,
         what: &str,
         limit: Duration,
-        mut look: impl AsyncFnMut() -> Result<Look<T>, Stop>,
-    ) -> Result<T, Stop> {
+        mut poll: impl AsyncFnMut() -> Result<PollResult<T>, StepError>,
+    ) -> Result<T, StepError> {
         let pace = Pace::begin();
-        let mut told: Option<(String, Instant)> = None;
+        let mut reported: Option<(String, Instant)> = None;
         loop {
-            let missing = match Box::pin(look()).await {
-                Ok(Look::Ready(value)) => return Ok(value),
-                Ok(Look::NotYet(missing)) => missing,
-                Err(Stop::Api(error)) => format!("the API server refused: {error}"),
-                Err(stop) => return Err(stop),
+            let missing = match Box::pin(poll()).await {
+                Ok(PollResult::Ready(value)) => return Ok(value),
+                Ok(PollResult::NotYet(missing)) => missing,
+                Err(StepError::Api(error)) => format!("the API server refused: {error}"),
+                Err(error) => return Err(error),
             };
             let waited = pace.waited();
             if waited > limit {
                 let message = format!("not within {} s: {what}", limit.as_secs());
-                return Err(Stop::mismatch(message, what, missing));
+                return Err(StepError::mismatch(message, what, missing));
             }
-            let tell = match &told {
-                None => waited > TELL_FIRST,
+            let is_due = match &reported {
+                None => waited > FIRST_REPORT_AFTER,
                 Some((text, at)) => {
-                    at.elapsed() > TELL_AGAIN || *text != missing && at.elapsed() > TELL_FIRST
+                    at.elapsed() > REPEAT_REPORT_AFTER
+                        || *text != missing && at.elapsed() > FIRST_REPORT_AFTER
                 }
             };
-            if tell {
+            if is_due {
                 let step = self.state.borrow().step;
                 self.stream.emit(Event::Waiting {
                     unit: self.unit.clone(),
@@ -231,7 +232,7 @@ impl Recorder {
                     what: missing.clone(),
                     waited_ms: millis(waited),
                 });
-                told = Some((missing, Instant::now()));
+                reported = Some((missing, Instant::now()));
             }
             pace.pause().await;
         }
@@ -285,14 +286,14 @@ impl Recorder {
 
 /// Records lines of text for a unit, from any thread.
 #[derive(Clone, Debug)]
-pub struct Teller {
+pub struct NoteSender {
     stream: Stream,
     unit: String,
 }
 
-impl Teller {
+impl NoteSender {
     /// Records a line.
-    pub fn tell(&self, text: &str) {
+    pub fn note(&self, text: &str) {
         self.stream.emit(Event::Noted {
             unit: self.unit.clone(),
             text: text.trim_end().to_owned(),

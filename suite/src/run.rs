@@ -47,14 +47,14 @@ impl Outcome {
 
 /// Where reports are written.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct ReportPaths {
     /// Directory of all reports.
     pub artifacts: PathBuf,
     /// The `JUnit` file.
     pub report: PathBuf,
 }
 
-impl Places {
+impl ReportPaths {
     /// Places everything below an artefacts directory, as the original's runner does. `report` names another report file.
     pub fn new(artifacts: &Path, report: Option<PathBuf>) -> Self {
         let dir = artifacts.join("nrop");
@@ -72,13 +72,13 @@ impl Places {
 
 /// Creates the stream of a run with its standard readers. The summary can be read afterwards.
 pub fn stream(
-    places: &Places,
+    paths: &ReportPaths,
     more: Vec<Box<dyn Reader>>,
 ) -> Result<(Stream, Shared<Summary>), reports::log::Error> {
     let summary = Shared::new(Summary::default());
     let mut readers: Vec<Box<dyn Reader>> = vec![
-        Box::new(reports::log::Writer::create(&places.events())?),
-        Box::new(Junit::new(&places.report, SUITE)),
+        Box::new(reports::log::Writer::create(&paths.events())?),
+        Box::new(Junit::new(&paths.report, SUITE)),
         Box::new(summary.clone()),
     ];
     readers.extend(more);
@@ -86,7 +86,7 @@ pub fn stream(
 }
 
 /// Builds the event with what is known before anything starts.
-pub fn started(options: &Options, selected: usize, places: &Places) -> Event {
+pub fn started(options: &Options, selected: usize, paths: &ReportPaths) -> Event {
     let lane = match &options.lane {
         Lane::Own(lane) if options.clusters > 1 => {
             format!("{} clusters, {}", options.clusters, lane.name())
@@ -100,8 +100,8 @@ pub fn started(options: &Options, selected: usize, places: &Places) -> Event {
         selected,
         facts: BTreeMap::from([
             ("cluster".to_owned(), lane),
-            ("report".to_owned(), places.report.display().to_string()),
-            ("events".to_owned(), places.events().display().to_string()),
+            ("report".to_owned(), paths.report.display().to_string()),
+            ("events".to_owned(), paths.events().display().to_string()),
         ]),
     }
 }
@@ -112,7 +112,7 @@ pub async fn run(
     options: &Options,
     scenarios: &[Scenario],
     selected: &[bool],
-    places: &Places,
+    paths: &ReportPaths,
     stream: &Stream,
     interrupt: &Interrupt,
     prepare: impl AsyncFn(&Session) -> Result<(), String>,
@@ -122,7 +122,7 @@ pub async fn run(
         .iter()
         .zip(selected)
         .partition(|(_, selected)| **selected);
-    stream.emit(started(options, chosen.len(), places));
+    stream.emit(started(options, chosen.len(), paths));
     for (scenario, _) in others {
         let verdict = Verdict::Skipped {
             class: SkipClass::NotSelected,
@@ -149,7 +149,7 @@ pub async fn run(
                 &options,
                 stream,
                 interrupt,
-                &places.artifacts,
+                &paths.artifacts,
             ));
             match started.await {
                 Ok(session) => one_cluster(session, &options, left, stream, prepare).await,
@@ -205,7 +205,7 @@ async fn one_cluster(
 
 /// A scenario that failed says more than a tear-down that did, and both less than a set-up without which none ran.
 fn outcome(interrupt: &Interrupt, in_order: bool, verdicts: &[Verdict]) -> Outcome {
-    if interrupt.asked() {
+    if interrupt.is_stop_requested() {
         Outcome::Interrupted
     } else if !in_order && verdicts.is_empty() {
         Outcome::SetupFailed

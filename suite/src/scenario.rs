@@ -12,7 +12,7 @@ use crate::resources::Resources;
 
 /// The steps of a scenario.
 pub type Body =
-    Box<dyn for<'a> Fn(&'a Context) -> LocalBoxFuture<'a, Result<(), Stop>> + Send + Sync>;
+    Box<dyn for<'a> Fn(&'a Context) -> LocalBoxFuture<'a, Result<(), StepError>> + Send + Sync>;
 
 /// One scenario of the catalogue.
 pub struct Scenario {
@@ -68,7 +68,7 @@ impl fmt::Debug for Scenario {
 /// Makes a [`Body`] from a function.
 pub fn body<F>(run: F) -> Body
 where
-    F: for<'a> Fn(&'a Context) -> LocalBoxFuture<'a, Result<(), Stop>> + Send + Sync + 'static,
+    F: for<'a> Fn(&'a Context) -> LocalBoxFuture<'a, Result<(), StepError>> + Send + Sync + 'static,
 {
     Box::new(run)
 }
@@ -161,7 +161,7 @@ impl Need {
                 .is_none()
                 .then(|| "wanted status.cacheResyncPeriod of the NUMAResourcesScheduler; it is not set".to_owned()),
             Self::Exporter => facts.exporter.is_none().then(|| {
-                "wanted the exporter's program; a cluster that is known by its kubeconfig does not tell where it is".to_owned()
+                "wanted the exporter's program; its path is unknown for a cluster that is given by its kubeconfig".to_owned()
             }),
             Self::Faults(part) => {
                 let seen = match &facts.faults {
@@ -183,7 +183,7 @@ impl Need {
 
 /// Why a scenario or the set-up stops.
 #[derive(Debug)]
-pub enum Stop {
+pub enum StepError {
     /// Something is not as expected.
     Failed(Box<Failure>),
     /// The API server refused or did not answer; during a wait this only counts as "not yet".
@@ -192,7 +192,7 @@ pub enum Stop {
     Skip(String),
 }
 
-impl Stop {
+impl StepError {
     /// Returns a failure with a message of one line.
     pub fn fail(message: impl Into<String>) -> Self {
         Self::Failed(Box::new(Failure {
@@ -238,7 +238,7 @@ impl Stop {
     }
 }
 
-impl From<kube::Error> for Stop {
+impl From<kube::Error> for StepError {
     fn from(error: kube::Error) -> Self {
         Self::Api(Box::new(error))
     }

@@ -16,8 +16,8 @@ use crate::collect;
 use crate::context::{Cluster, Context, RUN_LABEL, topologies};
 use crate::interrupt::Interrupt;
 use crate::observed::{NodeTopology, difference};
-use crate::recorder::{Look, Recorder, millis};
-use crate::scenario::{Scenario, Stop};
+use crate::recorder::{PollResult, Recorder, millis};
+use crate::scenario::{Scenario, StepError};
 use crate::setup::{self, Options, Partial};
 
 /// Why the set-up did not complete.
@@ -79,8 +79,8 @@ impl Session {
                 setup.interrupt();
                 StartError::Interrupted
             }
-            Some(Err(stop)) => {
-                let mut failure = stop.into_failure("set-up");
+            Some(Err(error)) => {
+                let mut failure = error.into_failure("set-up");
                 if let Some(client) = &partial.client {
                     let dir = artifacts.join(unit.replace(' ', "-"));
                     collect::stack(client, &setup, &dir, &mut failure).await;
@@ -95,15 +95,16 @@ impl Session {
         // the end of our own cluster undoes everything
         if let (None, Some(client)) = (&partial.own, &partial.client)
             && !setup.is_clean()
-            && let Err(stop) = tear_down(&setup, client, &options.run, options.deadlines.gone).await
+            && let Err(error) =
+                tear_down(&setup, client, &options.run, options.deadlines.gone).await
         {
-            let failure = stop.into_failure(TEARDOWN);
+            let failure = error.into_failure(TEARDOWN);
             stream.emit(Event::PhaseFailed {
                 unit: teardown.clone(),
                 failure,
             });
         }
-        end_own(partial.own, stream, teardown);
+        take_own_down(partial.own, stream, teardown);
         Err(error)
     }
 
@@ -124,7 +125,7 @@ impl Session {
         self.stream.emit(Event::ScenarioStarted {
             scenario: info.clone(),
         });
-        let verdict = self.judge(scenario).await;
+        let verdict = self.execute(scenario).await;
         let duration_ms = millis(started.elapsed());
         self.stream.emit(Event::ScenarioFinished {
             scenario: info,
@@ -134,8 +135,8 @@ impl Session {
         verdict
     }
 
-    async fn judge(&self, scenario: &Scenario) -> Verdict {
-        if self.interrupt.asked() {
+    async fn execute(&self, scenario: &Scenario) -> Verdict {
+        if self.interrupt.is_stop_requested() {
             return Verdict::Interrupted {
                 reason: "the run was interrupted before it started".to_owned(),
             };
@@ -169,12 +170,12 @@ impl Session {
                 }
             }
             Some(Ok(())) => Verdict::Passed,
-            Some(Err(Stop::Skip(reason))) => Verdict::Skipped {
+            Some(Err(StepError::Skip(reason))) => Verdict::Skipped {
                 class: SkipClass::RuntimeSkip,
                 reason,
             },
-            Some(Err(stop)) => {
-                let mut failure = stop.into_failure("scenario");
+            Some(Err(error)) => {
+                let mut failure = error.into_failure("scenario");
                 collect::scenario(&context, &self.artifacts.join(&slug), &mut failure).await;
                 Verdict::Failed(failure)
             }
@@ -184,17 +185,17 @@ impl Session {
             recorder
                 .step(
                     "everything is undone",
-                    undone(recorder, &self.cluster.client),
+                    undo_changes(recorder, &self.cluster.client),
                 )
                 .await
         } else {
             Ok(())
         };
-        if after.is_ok() && changed && !self.interrupt.asked() {
-            after = cooled_down(&context, &initial).await;
+        if after.is_ok() && changed && !self.interrupt.is_stop_requested() {
+            after = wait_until_restored(&context, &initial).await;
         }
-        if let Err(stop) = after {
-            let failure = stop.into_failure("undo");
+        if let Err(error) = after {
+            let failure = error.into_failure("undo");
             verdict = match verdict {
                 Verdict::Failed(mut first) => {
                     first.details.push(format!("then: {failure}"));
@@ -212,7 +213,7 @@ impl Session {
         let mut ok = true;
         // the end of our own cluster undoes everything
         if self.own.is_none()
-            && let Err(stop) = tear_down(
+            && let Err(error) = tear_down(
                 &self.setup,
                 &self.cluster.client,
                 &self.cluster.run,
@@ -221,13 +222,13 @@ impl Session {
             .await
         {
             ok = false;
-            let failure = stop.into_failure(TEARDOWN);
+            let failure = error.into_failure(TEARDOWN);
             self.stream.emit(Event::PhaseFailed {
                 unit: self.teardown.clone(),
                 failure,
             });
         }
-        end_own(self.own, &self.stream, self.teardown) && ok
+        take_own_down(self.own, &self.stream, self.teardown) && ok
     }
 }
 
@@ -237,11 +238,14 @@ async fn tear_down(
     client: &Client,
     run: &str,
     limit: Duration,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let teardown = Recorder::new(setup.stream(), TEARDOWN);
     if !setup.is_clean() {
         teardown
-            .step("what the set-up changed is undone", undone(setup, client))
+            .step(
+                "what the set-up changed is undone",
+                undo_changes(setup, client),
+            )
             .await?;
     }
     // scenarios do not wait for the last objects of their namespaces
@@ -254,9 +258,9 @@ async fn tear_down(
                     let left = namespaces.list_metadata(&ours).await?.items;
                     let names: Vec<_> = left.iter().map(ResourceExt::name_any).collect();
                     Ok(if names.is_empty() {
-                        Look::Ready(())
+                        PollResult::Ready(())
                     } else {
-                        Look::NotYet(format!("left: {}", names.join(", ")))
+                        PollResult::NotYet(format!("left: {}", names.join(", ")))
                     })
                 })
                 .await
@@ -264,12 +268,12 @@ async fn tear_down(
         .await
 }
 
-async fn undone(recorder: &Recorder, client: &Client) -> Result<(), Stop> {
+async fn undo_changes(recorder: &Recorder, client: &Client) -> Result<(), StepError> {
     let left = recorder.undo_all(client).await;
     if left.is_empty() {
         Ok(())
     } else {
-        Err(Stop::mismatch(
+        Err(StepError::mismatch(
             "something could not be undone",
             "nothing left",
             left.join("; "),
@@ -281,10 +285,10 @@ async fn body(
     context: &Context,
     scenario: &Scenario,
     initial: &mut Vec<NodeTopology>,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     *initial = context
         .step(
-            "the scenario has a namespace and knows the state before",
+            "the scenario has a namespace and the initial state is recorded",
             async {
                 context.create_namespace().await?;
                 context.baseline().await
@@ -295,10 +299,10 @@ async fn body(
 }
 
 /// Waits until the stack runs as its resources specify and the NRTs are as they were before the scenario (scenarios-serial.md 4.2).
-async fn cooled_down(context: &Context, initial: &[NodeTopology]) -> Result<(), Stop> {
+async fn wait_until_restored(context: &Context, initial: &[NodeTopology]) -> Result<(), StepError> {
     context
         .step(
-            "exporters and scheduler run as asked for",
+            "exporters and scheduler run as specified",
             context.operands_rolled_out(),
         )
         .await?;
@@ -314,8 +318,8 @@ async fn cooled_down(context: &Context, initial: &[NodeTopology]) -> Result<(), 
                     async || {
                         let now = topologies(&context.client()).await?;
                         Ok(match difference(initial, &now) {
-                            None => Look::Ready(()),
-                            Some(difference) => Look::NotYet(difference),
+                            None => PollResult::Ready(()),
+                            Some(difference) => PollResult::NotYet(difference),
                         })
                     },
                 )
@@ -324,7 +328,7 @@ async fn cooled_down(context: &Context, initial: &[NodeTopology]) -> Result<(), 
         .await
 }
 
-fn end_own(own: Option<lane::Cluster>, stream: &Stream, unit: String) -> bool {
+fn take_own_down(own: Option<lane::Cluster>, stream: &Stream, unit: String) -> bool {
     let Some(own) = own else { return true };
     match own.down() {
         Ok(()) => true,

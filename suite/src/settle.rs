@@ -1,7 +1,7 @@
 //! *Settled*: on every node the published fingerprint equals the one computed from the API's pods, and nothing is missing that the node had
 //! at the end of the set-up.
 //!
-//! The exporter takes fingerprint and zones from one look at the node, so equal fingerprints mean that the zones account for exactly these
+//! The exporter takes fingerprint and zones from one scan of the node, so equal fingerprints mean that the zones account for exactly these
 //! pods. Pods without exclusive resources are not in the fingerprint (scheduler.md 5.4). Where such a pod matters, [`Context::barrier`]
 //! proves that the exporter has looked since.
 
@@ -16,23 +16,23 @@ use kube::api::{Api, ListParams};
 use crate::context::Context;
 use crate::observed::NodeTopology;
 use crate::padding::NUMACELL;
-use crate::recorder::Look;
+use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources, is_native};
-use crate::scenario::Stop;
-use crate::workload::{Asks, PodPlan};
+use crate::scenario::StepError;
+use crate::workload::{PodPlan, ResourceRequest};
 
 impl Context {
     /// Waits until no node lacks anything that it had at the end of the set-up, and returns the NRTs at that time. A scenario measures its
     /// changes against them.
-    pub async fn baseline(&self) -> Result<Vec<NodeTopology>, Stop> {
+    pub async fn baseline(&self) -> Result<Vec<NodeTopology>, StepError> {
         self.until(
             "every node has what it had at the end of the set-up",
             self.deadlines().settled,
             async || {
                 let now = self.topologies().await?;
                 Ok(match self.incomplete(&now).await? {
-                    None => Look::Ready(now),
-                    Some(missing) => Look::NotYet(missing),
+                    None => PollResult::Ready(now),
+                    Some(missing) => PollResult::NotYet(missing),
                 })
             },
         )
@@ -40,75 +40,78 @@ impl Context {
     }
 
     /// Like [`Context::baseline`], for one node.
-    pub async fn baseline_of(&self, node: &str) -> Result<NodeTopology, Stop> {
+    pub async fn baseline_of(&self, node: &str) -> Result<NodeTopology, StepError> {
         let nodes = self.baseline().await?;
         let found = nodes.into_iter().find(|topology| topology.node == node);
-        found.ok_or_else(|| Stop::fail(format!("node {node} has no NRT")))
+        found.ok_or_else(|| StepError::fail(format!("node {node} has no NRT")))
     }
 
     /// Returns what the nodes lack now and had at the end of the set-up.
-    async fn incomplete(&self, topologies: &[NodeTopology]) -> Result<Option<String>, Stop> {
+    async fn incomplete(&self, topologies: &[NodeTopology]) -> Result<Option<String>, StepError> {
         let nodes = Api::<Node>::all(self.client());
         let nodes = nodes.list(&ListParams::default()).await?.items;
         Ok(self.facts().incomplete(topologies, &nodes))
     }
 
     /// Waits until the cluster is settled and returns the NRT of one node at that time.
-    pub async fn settled_on(&self, node: &str) -> Result<NodeTopology, Stop> {
+    pub async fn settled_on(&self, node: &str) -> Result<NodeTopology, StepError> {
         let nodes = self.settle().await?;
         let found = nodes.into_iter().find(|topology| topology.node == node);
-        found.ok_or_else(|| Stop::fail(format!("the NRT of {node} is gone")))
+        found.ok_or_else(|| StepError::fail(format!("the NRT of {node} is gone")))
     }
 
     /// Waits until the cluster is settled and returns the NRTs at that time.
-    pub async fn settle(&self) -> Result<Vec<NodeTopology>, Stop> {
+    pub async fn settle(&self) -> Result<Vec<NodeTopology>, StepError> {
         self.until(
             "every node is complete and every published fingerprint is that of the API's pods",
             self.deadlines().settled,
             async || {
-                let first = match self.settled_look().await? {
-                    Look::Ready(nodes) => nodes,
-                    unsettled @ Look::NotYet(_) => return Ok(unsettled),
+                let first = match self.poll_settled().await? {
+                    PollResult::Ready(nodes) => nodes,
+                    unsettled @ PollResult::NotYet(_) => return Ok(unsettled),
                 };
-                // the NRTs must be the same at the next look
-                tokio::time::sleep(self.cluster.between_looks).await;
-                let second = match self.settled_look().await? {
-                    Look::Ready(nodes) => nodes,
-                    unsettled @ Look::NotYet(_) => return Ok(unsettled),
+                // the NRTs must be the same at the next poll
+                tokio::time::sleep(self.cluster.between_polls).await;
+                let second = match self.poll_settled().await? {
+                    PollResult::Ready(nodes) => nodes,
+                    unsettled @ PollResult::NotYet(_) => return Ok(unsettled),
                 };
                 Ok(if first == second {
                     self.remember_settled(&second);
-                    Look::Ready(second)
+                    PollResult::Ready(second)
                 } else {
-                    Look::NotYet("settled, but the NRTs still change".to_owned())
+                    PollResult::NotYet("settled, but the NRTs still change".to_owned())
                 })
             },
         )
         .await
     }
 
-    /// Looks once: returns the NRTs if every node is complete and every fingerprint equals that of the API's pods.
-    async fn settled_look(&self) -> Result<Look<Vec<NodeTopology>>, Stop> {
+    /// Polls once: returns the NRTs if every node is complete and every fingerprint equals that of the API's pods.
+    async fn poll_settled(&self) -> Result<PollResult<Vec<NodeTopology>>, StepError> {
         let nodes = self.topologies().await?;
         if let Some(missing) = self.incomplete(&nodes).await? {
-            return Ok(Look::NotYet(missing));
+            return Ok(PollResult::NotYet(missing));
         }
         let pods = Api::<Pod>::all(self.client());
         let pods = pods.list(&ListParams::default()).await?.items;
         let unsettled = nodes.iter().find_map(|node| unsettled(node, &pods));
-        Ok(unsettled.map_or(Look::Ready(nodes), Look::NotYet))
+        Ok(unsettled.map_or(PollResult::Ready(nodes), PollResult::NotYet))
     }
 
-    /// Proves that the exporter of a node looks again after the call: creates a pod there that holds only a numacell device, waits until it
+    /// Proves that a node's exporter scans it again after the call: creates a pod there that holds only a numacell device, waits until it
     /// is in the fingerprint, and deletes it. Works on full nodes, too. Returns the settled NRTs.
-    pub async fn barrier(&self, node: &NodeTopology) -> Result<Vec<NodeTopology>, Stop> {
+    pub async fn barrier(&self, node: &NodeTopology) -> Result<Vec<NodeTopology>, StepError> {
         let name = format!("barrier-{}", node.node);
         let devices = node.zones.iter().flat_map(|zone| zone.resources.keys());
         let Some(device) = devices.into_iter().find(|name| name.starts_with(NUMACELL)) else {
-            return Err(Stop::fail(format!("{} has no numacell devices", node.node)));
+            return Err(StepError::fail(format!(
+                "{} has no numacell devices",
+                node.node
+            )));
         };
         let device = Resources::from_iter([(device.clone(), 1000)]);
-        let plan = PodPlan::new(&name, "", [Asks::Limits(device)]).bound_to(&node.node);
+        let plan = PodPlan::new(&name, "", [ResourceRequest::Limits(device)]).bound_to(&node.node);
         self.create(plan.pod()).await?;
         self.pods_running(std::slice::from_ref(&name)).await?;
         self.settle().await?;
@@ -214,8 +217,8 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::PodStatus;
 
-    fn pod(name: &str, asks: Asks, qos: &str) -> Pod {
-        let mut pod = PodPlan::new(name, "s", [asks]).bound_to("n").pod();
+    fn pod(name: &str, resources: ResourceRequest, qos: &str) -> Pod {
+        let mut pod = PodPlan::new(name, "s", [resources]).bound_to("n").pod();
         pod.metadata.namespace = Some("ns".to_owned());
         let container = &mut pod.spec.as_mut().expect("spec").containers[0];
         let resources = container.resources.as_mut().expect("resources");
@@ -238,7 +241,7 @@ mod tests {
     #[case::burstable_with_a_device("500m d1=1", "Burstable", true)]
     #[case::scratch_space("eph=32Mi", "BestEffort", false)]
     fn exclusive_pods_are_told_apart(
-        #[case] asks: &str,
+        #[case] resources: &str,
         #[case] qos: &str,
         #[case] expected: bool,
     ) {
@@ -246,7 +249,7 @@ mod tests {
             crate::resources::DeviceNames([("d1".to_owned(), "example.com/a".to_owned())].into());
         let pod = pod(
             "p",
-            Asks::Limits(Resources::literal(asks).with_devices(&devices)),
+            ResourceRequest::Limits(Resources::literal(resources).with_devices(&devices)),
             qos,
         );
         assert_eq!(
@@ -259,7 +262,7 @@ mod tests {
     fn a_device_that_the_node_does_not_list_is_not_exclusive() {
         let pod = pod(
             "p",
-            Asks::Limits(Resources::from_iter([("example.com/b".to_owned(), 1000)])),
+            ResourceRequest::Limits(Resources::from_iter([("example.com/b".to_owned(), 1000)])),
             "BestEffort",
         );
         assert!(!is_exclusive(&pod, &BTreeSet::from(["example.com/a"])));
@@ -277,12 +280,12 @@ mod tests {
             zones: Vec::new(),
         };
         assert_eq!(
-            unsettled(&node, &[pod("p", Asks::Nothing, "BestEffort")]),
+            unsettled(&node, &[pod("p", ResourceRequest::Nothing, "BestEffort")]),
             None
         );
         let running = pod(
             "p",
-            Asks::Limits(Resources::literal("1c 1Gi")),
+            ResourceRequest::Limits(Resources::literal("1c 1Gi")),
             "Guaranteed",
         );
         let text = unsettled(&node, std::slice::from_ref(&running)).expect("not settled");

@@ -22,7 +22,7 @@ use crate::binaries;
 use crate::context::{Cluster, chain};
 use crate::facts::Facts;
 use crate::recorder::{Deadlines, Recorder};
-use crate::scenario::Stop;
+use crate::scenario::StepError;
 use kept::Stack;
 
 pub use connect::{ALLOW_COMMAND, ALLOW_LABEL, allow};
@@ -111,12 +111,12 @@ pub async fn run(
     options: &Options,
     recorder: &Recorder,
     partial: &mut Partial,
-) -> Result<Cluster, Stop> {
+) -> Result<Cluster, StepError> {
     let mut exporter = None;
     let mut kept = None;
     let client = match &options.lane {
         Lane::Kubeconfig(path) => {
-            if let Some(stack) = Stack::beside(path)? {
+            if let Some(stack) = Stack::load(path)? {
                 recorder
                     .step(
                         "the programs under test are built",
@@ -136,10 +136,10 @@ pub async fn run(
         Lane::Own(lane) => {
             let bin_dir = recorder
                 .step("the programs under test are built", async {
-                    let tell = |line: &str| recorder.tell(line);
-                    binaries::locate(options.plan.bin_dir.as_deref(), tell)
+                    let note = |line: &str| recorder.note(line);
+                    binaries::locate(options.plan.bin_dir.as_deref(), note)
                         .await
-                        .map_err(|error| Stop::fail(chain(&error)))
+                        .map_err(|error| StepError::fail(chain(&error)))
                 })
                 .await?;
             exporter = Some(bin_dir.join(binaries::OPERATOR));
@@ -181,7 +181,9 @@ pub async fn run(
     }
     install::stack(options, recorder, &client, may_install).await?;
     if let Some((stack, kubeconfig)) = &mut kept {
-        stack.renew(options, recorder, &client, kubeconfig).await?;
+        stack
+            .restart_changed(options, recorder, &client, kubeconfig)
+            .await?;
     }
     let status = install::available(options, recorder, &client).await?;
     if kept.is_some() {
@@ -226,13 +228,13 @@ pub async fn run(
         run,
         facts,
         deadlines: options.deadlines,
-        between_looks: between_looks(&options.lane),
+        between_polls: between_polls(&options.lane),
     })
 }
 
-/// Returns the time between the two looks that must agree. It is many times what a kubelet and an exporter need to publish a change that
+/// Returns the time between the two polls that must agree. It is many times what a kubelet and an exporter need to publish a change that
 /// has begun; in an embedded cluster that takes a few milliseconds.
-fn between_looks(lane: &Lane) -> Duration {
+fn between_polls(lane: &Lane) -> Duration {
     Duration::from_millis(match lane {
         Lane::Own(lane::Lane::Embedded) => 50,
         Lane::Own(lane::Lane::Local) | Lane::Kubeconfig(_) => 200,
@@ -244,7 +246,7 @@ async fn own_cluster(
     options: &Options,
     bin_dir: PathBuf,
     recorder: &Recorder,
-) -> Result<lane::Cluster, Stop> {
+) -> Result<lane::Cluster, StepError> {
     let root = options.state_root.clone().unwrap_or_else(|| match lane {
         lane::Lane::Embedded => testbed::state::passing_root(),
         lane::Lane::Local => testbed::state::default_root(),
@@ -257,12 +259,12 @@ async fn own_cluster(
         1 => format!("run-{}", options.run),
         number => format!("run-{}-{number}", options.run),
     };
-    let told = recorder.teller();
-    let report = move |progress: Progress| told.tell(&progress.to_string());
+    let sender = recorder.note_sender();
+    let report = move |progress: Progress| sender.note(&progress.to_string());
     let spec = plan
         .spec(lane, &name, &root, &report)
-        .map_err(|error| Stop::fail(format!("{error:#}")))?;
+        .map_err(|error| StepError::fail(format!("{error:#}")))?;
     lane::Cluster::up(spec, &report)
         .await
-        .map_err(|error| Stop::fail(chain(&error)))
+        .map_err(|error| StepError::fail(chain(&error)))
 }

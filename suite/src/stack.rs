@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use crate::checks::{Rollout, describe};
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
-use crate::recorder::Look;
-use crate::scenario::Stop;
+use crate::recorder::PollResult;
+use crate::scenario::StepError;
 
 /// Selector of the exporters' pods.
 const RTE_PODS: &str = "name=resource-topology";
@@ -29,21 +29,21 @@ impl Context {
     }
 
     /// Returns the resource of the operator, which configures the exporters.
-    pub async fn operator_resource(&self) -> Result<NumaResourcesOperator, Stop> {
+    pub async fn operator_resource(&self) -> Result<NumaResourcesOperator, StepError> {
         let found = self.operators().get_opt(names::OPERATOR_CR).await?;
         found.ok_or_else(|| {
             let name = names::OPERATOR_CR;
-            Stop::Skip(format!("there is no NUMAResourcesOperator {name}"))
+            StepError::Skip(format!("there is no NUMAResourcesOperator {name}"))
         })
     }
 
     /// Sets its node groups; the old ones are restored at the end.
-    pub async fn set_node_groups(&self, groups: &[NodeGroup]) -> Result<(), Stop> {
+    pub async fn set_node_groups(&self, groups: &[NodeGroup]) -> Result<(), StepError> {
         self.set_operator_field("nodeGroups", json!(groups)).await
     }
 
     /// Sets one field of it; the old value is restored at the end.
-    pub async fn set_operator_field(&self, field: &str, value: Value) -> Result<(), Stop> {
+    pub async fn set_operator_field(&self, field: &str, value: Value) -> Result<(), StepError> {
         let before = self.operator_resource().await?;
         let old = spec_field(&json!(before), field);
         self.patch_field(&self.operators(), &before, field, [old, value])
@@ -57,7 +57,7 @@ impl Context {
         object: &K,
         field: &str,
         [old, new]: [Value; 2],
-    ) -> Result<(), Stop>
+    ) -> Result<(), StepError>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
@@ -77,7 +77,7 @@ impl Context {
 
     /// Deletes it, and waits until neither a DaemonSet of exporters nor a pod of theirs is left. It is restored at the end in any case.
     /// Returns its old state.
-    pub async fn remove_operator_resource(&self) -> Result<NumaResourcesOperator, Stop> {
+    pub async fn remove_operator_resource(&self) -> Result<NumaResourcesOperator, StepError> {
         let object = self.operator_resource().await?;
         let reference = ObjectRef::of(&object);
         self.recorder.plan(
@@ -106,8 +106,8 @@ impl Context {
         self.until("no pod of an exporter is left", limit, async || {
             let left = pods.list(&exporters).await?.items;
             Ok(match left.first() {
-                Some(pod) => Look::NotYet(describe(pod)),
-                None => Look::Ready(()),
+                Some(pod) => PollResult::NotYet(describe(pod)),
+                None => PollResult::Ready(()),
             })
         })
         .await?;
@@ -118,30 +118,30 @@ impl Context {
     pub async fn create_operator_resource(
         &self,
         object: &NumaResourcesOperator,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StepError> {
         let create = Undo::Create {
             object: ObjectRef::of(object),
             manifest: json!(object),
         };
         let created = create.run(&self.client()).await;
-        created.map_err(|error| Stop::fail(error.to_string()))
+        created.map_err(|error| StepError::fail(error.to_string()))
     }
 
     /// Waits until an object is gone.
-    pub async fn is_gone(&self, object: &ObjectRef) -> Result<(), Stop> {
+    pub async fn is_gone(&self, object: &ObjectRef) -> Result<(), StepError> {
         let what = format!("{object} is gone");
         self.until(&what, self.deadlines().gone, async || {
             let left = object.api(&self.client()).get_opt(&object.name).await?;
             Ok(match left {
-                None => Look::Ready(()),
-                Some(_) => Look::NotYet("it is there".to_owned()),
+                None => PollResult::Ready(()),
+                Some(_) => PollResult::NotYet("it is there".to_owned()),
             })
         })
         .await
     }
 
     /// Sets an environment variable of the operator, and waits until the operator runs with it; the old environment is restored at the end.
-    pub async fn set_operator_variable(&self, name: &str, value: &str) -> Result<(), Stop> {
+    pub async fn set_operator_variable(&self, name: &str, value: &str) -> Result<(), StepError> {
         let deployments = Api::<Deployment>::namespaced(self.client(), names::NAMESPACE);
         let operator = deployments.get(names::OPERATOR_DEPLOYMENT).await?;
         let reference = ObjectRef::of(&operator);
@@ -171,7 +171,7 @@ impl Context {
             .patch(names::OPERATOR_DEPLOYMENT, &PatchParams::default(), &patch)
             .await?;
         let limit = self.deadlines().installed;
-        self.until("the operator was started anew", limit, async || {
+        self.until("the operator has restarted", limit, async || {
             let now = deployments.get(names::OPERATOR_DEPLOYMENT).await?;
             let status = now.status.unwrap_or_default();
             let [all, updated, ready] = [
@@ -180,11 +180,11 @@ impl Context {
                 status.ready_replicas,
             ]
             .map(Option::unwrap_or_default);
-            let is_seen = status.observed_generation == now.metadata.generation;
-            Ok(if is_seen && [updated, ready] == [all; 2] {
-                Look::Ready(())
+            let is_observed = status.observed_generation == now.metadata.generation;
+            Ok(if is_observed && [updated, ready] == [all; 2] {
+                PollResult::Ready(())
             } else {
-                Look::NotYet(format!(
+                PollResult::NotYet(format!(
                     "of {all} pods {updated} are updated, {ready} ready"
                 ))
             })
@@ -193,7 +193,7 @@ impl Context {
     }
 
     /// Waits until a condition of this resource is True at its current generation, with this reason and a message that contains this text.
-    pub async fn operator_is(&self, kind: &str, reason: &str, text: &str) -> Result<(), Stop> {
+    pub async fn operator_is(&self, kind: &str, reason: &str, text: &str) -> Result<(), StepError> {
         let what = format!("NUMAResourcesOperator is {kind}: {reason} {text}");
         let limit = self.deadlines().installed;
         self.until(&what, limit, async || {
@@ -206,16 +206,16 @@ impl Context {
                 is_true(one, kind, generation) && one.reason == reason && one.message.contains(text)
             };
             Ok(if all.iter().any(is_it) {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
-                Look::NotYet(active(&all))
+                PollResult::NotYet(active(&all))
             })
         })
         .await
     }
 
     /// Waits until everything that the stack's current resources specify runs everywhere. A resource that does not exist is not waited for.
-    pub async fn operands_rolled_out(&self) -> Result<(), Stop> {
+    pub async fn operands_rolled_out(&self) -> Result<(), StepError> {
         if self
             .operators()
             .get_opt(names::OPERATOR_CR)
@@ -240,15 +240,15 @@ impl Context {
         Ok(())
     }
 
-    async fn exporters_rolled_out(&self, named: &NamespacedName) -> Result<(), Stop> {
+    async fn exporters_rolled_out(&self, named: &NamespacedName) -> Result<(), StepError> {
         let sets = Api::<DaemonSet>::namespaced(self.client(), &named.namespace);
         let what = format!("DaemonSet {} is rolled out", named.name);
         self.until(&what, self.deadlines().installed, async || {
             let rollout = Rollout::of(&sets.get(&named.name).await?);
             Ok(if rollout.is_over() {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
-                Look::NotYet(rollout.to_string())
+                PollResult::NotYet(rollout.to_string())
             })
         })
         .await
@@ -259,22 +259,22 @@ impl Context {
     }
 
     /// Returns the resource of the scheduler under test.
-    pub async fn scheduler_resource(&self) -> Result<NumaResourcesScheduler, Stop> {
+    pub async fn scheduler_resource(&self) -> Result<NumaResourcesScheduler, StepError> {
         let found = self.schedulers().get_opt(names::SCHEDULER_CR).await?;
         found.ok_or_else(|| {
             let name = names::SCHEDULER_CR;
-            Stop::Skip(format!("there is no NUMAResourcesScheduler {name}"))
+            StepError::Skip(format!("there is no NUMAResourcesScheduler {name}"))
         })
     }
 
     /// Sets one field of it, and waits until the scheduler runs with it; the old value is restored at the end.
-    pub async fn set_scheduler_field(&self, field: &str, value: Value) -> Result<(), Stop> {
-        self.ask_scheduler(field, value).await?;
+    pub async fn set_scheduler_field(&self, field: &str, value: Value) -> Result<(), StepError> {
+        self.patch_scheduler_field(field, value).await?;
         self.scheduler_available().await
     }
 
     /// Sets one field of it without waiting for the effect; the old value is restored at the end.
-    pub async fn ask_scheduler(&self, field: &str, value: Value) -> Result<(), Stop> {
+    pub async fn patch_scheduler_field(&self, field: &str, value: Value) -> Result<(), StepError> {
         let before = self.scheduler_resource().await?;
         let old = spec_field(&json!(before), field);
         if old == value {
@@ -285,12 +285,12 @@ impl Context {
     }
 
     /// Waits until the operator reports that the scheduler runs as its current resource specifies.
-    pub async fn scheduler_available(&self) -> Result<(), Stop> {
+    pub async fn scheduler_available(&self) -> Result<(), StepError> {
         self.scheduler_is(conditions::AVAILABLE, None).await
     }
 
     /// Waits until a condition of the scheduler's resource is True at its current generation, with this reason if one is given.
-    pub async fn scheduler_is(&self, kind: &str, reason: Option<&str>) -> Result<(), Stop> {
+    pub async fn scheduler_is(&self, kind: &str, reason: Option<&str>) -> Result<(), StepError> {
         let limit = self.deadlines().installed;
         let what = format!("the scheduler is {kind} {}", reason.unwrap_or_default());
         self.until(what.trim_end(), limit, async || {
@@ -303,16 +303,16 @@ impl Context {
                 is_true(one, kind, generation) && reason.is_none_or(|reason| one.reason == reason)
             });
             Ok(if is_it {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
-                Look::NotYet(active(&all))
+                PollResult::NotYet(active(&all))
             })
         })
         .await
     }
 
     /// Returns the pods of the scheduler that its resource configures.
-    pub async fn scheduler_pods(&self) -> Result<Vec<Pod>, Stop> {
+    pub async fn scheduler_pods(&self) -> Result<Vec<Pod>, StepError> {
         let pods = Api::<Pod>::namespaced(self.client(), names::NAMESPACE);
         let ours = ListParams::default().labels(&format!("app={}", names::SCHEDULER));
         Ok(pods.list(&ours).await?.items)
@@ -320,7 +320,7 @@ impl Context {
 
     /// Deletes the scheduler's resource, and waits until neither its Deployment nor a pod of it is left. Returns the undo that restores it,
     /// which runs at the end in any case.
-    pub async fn remove_scheduler(&self) -> Result<Undo, Stop> {
+    pub async fn remove_scheduler(&self) -> Result<Undo, StepError> {
         let object = self.scheduler_resource().await?;
         let reference = ObjectRef::of(&object);
         let undo = Undo::Create {
@@ -336,11 +336,11 @@ impl Context {
         let limit = self.deadlines().gone;
         self.until("nothing of the scheduler is left", limit, async || {
             if deployments.get_opt(names::SCHEDULER).await?.is_some() {
-                return Ok(Look::NotYet("its Deployment is there".to_owned()));
+                return Ok(PollResult::NotYet("its Deployment is there".to_owned()));
             }
             Ok(match self.scheduler_pods().await?.first() {
-                Some(pod) => Look::NotYet(describe(pod)),
-                None => Look::Ready(()),
+                Some(pod) => PollResult::NotYet(describe(pod)),
+                None => PollResult::Ready(()),
             })
         })
         .await?;
@@ -348,9 +348,9 @@ impl Context {
     }
 
     /// Restores the scheduler's resource, and waits until it is available.
-    pub async fn restore_scheduler(&self, removed: &Undo) -> Result<(), Stop> {
+    pub async fn restore_scheduler(&self, removed: &Undo) -> Result<(), StepError> {
         let restored = removed.run(&self.client()).await;
-        restored.map_err(|error| Stop::fail(error.to_string()))?;
+        restored.map_err(|error| StepError::fail(error.to_string()))?;
         self.scheduler_available().await
     }
 }

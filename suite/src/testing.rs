@@ -9,20 +9,20 @@ use reports::stream::{Reader, Shared, Stream};
 use serde_json::{Value, json};
 
 /// The requests in their order: `GET /api/v1/nodes`.
-pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
+pub(crate) type RequestLog = Arc<Mutex<Vec<String>>>;
 
 /// Returns a client whose requests the function answers, with a status and a body.
 pub(crate) fn client(
     answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
-) -> (Client, Asked) {
-    let asked = Asked::default();
+) -> (Client, RequestLog) {
+    let requests = RequestLog::default();
     let answer = Arc::new(answer);
     let service = tower::service_fn({
-        let asked = Arc::clone(&asked);
+        let requests = Arc::clone(&requests);
         move |request: http::Request<Body>| {
             let method = request.method().to_string();
             let path = request.uri().path().to_owned();
-            asked
+            requests
                 .lock()
                 .expect("nobody panics with it")
                 .push(format!("{method} {path}"));
@@ -33,7 +33,7 @@ pub(crate) fn client(
             async move { response }
         }
     });
-    (Client::new(service, "default"), asked)
+    (Client::new(service, "default"), requests)
 }
 
 /// Returns the answer of an API server that does not have the object.

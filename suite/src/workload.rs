@@ -17,7 +17,7 @@ pub const PAUSE_IMAGE_VARIABLE: &str = "E2E_NROP_URL_PAUSE_IMAGE";
 
 /// How a container requests its resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub enum ResourceRequest {
     /// Nothing: best effort.
     Nothing,
     /// Only limits, which the API server copies to the requests: Guaranteed.
@@ -26,7 +26,7 @@ pub enum Asks {
     Requests(Resources),
 }
 
-impl Asks {
+impl ResourceRequest {
     /// Returns the list, as limits or requests.
     pub fn list(&self) -> Resources {
         match self {
@@ -50,21 +50,25 @@ impl Asks {
 #[derive(Clone, Debug)]
 pub struct PodPlan {
     name: String,
-    containers: Vec<(String, Asks)>,
+    containers: Vec<(String, ResourceRequest)>,
     /// How long the program of each container sleeps. Containers without an entry never end.
     sleeps: Vec<String>,
-    init_containers: Vec<Asks>,
+    init_containers: Vec<ResourceRequest>,
     labels: BTreeMap<String, String>,
     spec: PodSpec,
 }
 
 impl PodPlan {
     /// Plans a pod with containers `<name>-cnt-0..` that wait, placed by this scheduler.
-    pub fn new(name: &str, scheduler: &str, containers: impl IntoIterator<Item = Asks>) -> Self {
+    pub fn new(
+        name: &str,
+        scheduler: &str,
+        containers: impl IntoIterator<Item = ResourceRequest>,
+    ) -> Self {
         let containers = containers
             .into_iter()
             .enumerate()
-            .map(|(index, asks)| (format!("{name}-cnt-{index}"), asks))
+            .map(|(index, resources)| (format!("{name}-cnt-{index}"), resources))
             .collect();
         let spec = PodSpec {
             scheduler_name: Some(scheduler.to_owned()),
@@ -85,7 +89,10 @@ impl PodPlan {
 
     /// Adds init containers that end at once.
     #[must_use]
-    pub fn with_init_containers(mut self, containers: impl IntoIterator<Item = Asks>) -> Self {
+    pub fn with_init_containers(
+        mut self,
+        containers: impl IntoIterator<Item = ResourceRequest>,
+    ) -> Self {
         self.init_containers = containers.into_iter().collect();
         self
     }
@@ -176,7 +183,7 @@ impl PodPlan {
             &self
                 .containers
                 .iter()
-                .map(|(_, asks)| asks.list())
+                .map(|(_, resources)| resources.list())
                 .collect::<Vec<_>>(),
         )
     }
@@ -185,7 +192,7 @@ impl PodPlan {
     pub fn lists(&self) -> Vec<Resources> {
         self.containers
             .iter()
-            .map(|(_, asks)| asks.list())
+            .map(|(_, resources)| resources.list())
             .collect()
     }
 
@@ -264,11 +271,11 @@ impl PodPlan {
 
     fn pod_spec(&self) -> PodSpec {
         let image = std::env::var(PAUSE_IMAGE_VARIABLE).unwrap_or_else(|_| PAUSE_IMAGE.to_owned());
-        let container = |name: String, command: &[&str], asks: &Asks| Container {
+        let container = |name: String, command: &[&str], resources: &ResourceRequest| Container {
             name,
             image: Some(image.clone()),
             command: Some(command.iter().map(|&word| word.to_owned()).collect()),
-            resources: Some(asks.requirements()),
+            resources: Some(resources.requirements()),
             image_pull_policy: Some("IfNotPresent".to_owned()),
             ..Container::default()
         };
@@ -276,20 +283,20 @@ impl PodPlan {
             .containers
             .iter()
             .enumerate()
-            .map(|(index, (name, asks))| match self.sleeps.get(index) {
-                Some(time) => container(name.clone(), &["/bin/sleep", time], asks),
-                None => container(name.clone(), &["/pause"], asks),
+            .map(|(index, (name, resources))| match self.sleeps.get(index) {
+                Some(time) => container(name.clone(), &["/bin/sleep", time], resources),
+                None => container(name.clone(), &["/pause"], resources),
             })
             .collect();
         let init: Vec<_> = self
             .init_containers
             .iter()
             .enumerate()
-            .map(|(index, asks)| {
+            .map(|(index, resources)| {
                 container(
                     format!("{}-init-{index}", self.name),
                     &["/bin/sleep", "1s"],
-                    asks,
+                    resources,
                 )
             })
             .collect();

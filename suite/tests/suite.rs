@@ -17,7 +17,7 @@ use reports::stream::Stream;
 use reports::terminal::Terminal;
 use suite::interrupt::Interrupt;
 use suite::recorder::Deadlines;
-use suite::run::{self, Places};
+use suite::run::{self, ReportPaths};
 use suite::scenario::Scenario;
 use suite::scenarios;
 use suite::session::{Session, StartError};
@@ -63,13 +63,13 @@ fn main() -> ExitCode {
     });
     let conclusion = libtest_mimic::run(&arguments, trials);
     let Ok(finish) = engine.join() else {
-        say("the engine panicked");
+        print_line("the engine panicked");
         return ExitCode::from(101);
     };
     match finish {
         Finish::Interrupted => return ExitCode::from(130),
         Finish::TearDownFailed => {
-            say("the tear-down failed; its messages are above");
+            print_line("the tear-down failed; its messages are above");
             return ExitCode::from(101);
         }
         Finish::Done => {}
@@ -80,14 +80,14 @@ fn main() -> ExitCode {
         .iter()
         .any(|verdict: &Verdict| verdict.is_passed() || verdict.is_failed());
     if selected.contains(&true) && !ran && !conclusion.has_failed() {
-        say("no scenario could run, so nothing is proven");
+        print_line("no scenario could run, so nothing is proven");
         return ExitCode::from(101);
     }
     conclusion.exit_code()
 }
 
 /// Writes a line for people, beside libtest's output.
-fn say(text: &str) {
+fn print_line(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
@@ -135,9 +135,9 @@ fn engine(
         .enable_all()
         .build()
         .expect("a runtime can be made");
-    let places = Places::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("suite"), None);
+    let paths = ReportPaths::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("suite"), None);
     let made = run::stream(
-        &places,
+        &paths,
         vec![Box::new(Terminal::new(anstream::stderr(), false))],
     );
     let (stream, _) = made.expect("the artefacts directory is writable");
@@ -146,7 +146,7 @@ fn engine(
         let interrupt = interrupt.clone();
         async move {
             if tokio::signal::ctrl_c().await.is_ok() {
-                interrupt.ask();
+                interrupt.request_stop();
             }
         }
     });
@@ -155,13 +155,13 @@ fn engine(
     stream.emit(run::started(
         &options,
         selected.iter().filter(|selected| **selected).count(),
-        &places,
+        &paths,
     ));
     let session = runtime.block_on(Session::start(
         &options,
         &stream,
         &interrupt,
-        &places.artifacts,
+        &paths.artifacts,
     ));
     let session = session.map_err(|error| match error {
         StartError::Interrupted => "the run was interrupted".to_owned(),
@@ -188,7 +188,7 @@ fn engine(
     }
     let clean = session.is_err() || session.is_ok_and(|session| runtime.block_on(session.finish()));
     finished(&stream, &interrupt, begun);
-    if interrupt.asked() {
+    if interrupt.is_stop_requested() {
         Finish::Interrupted
     } else if clean {
         Finish::Done
@@ -200,7 +200,7 @@ fn engine(
 fn finished(stream: &Stream, interrupt: &Interrupt, begun: std::time::Instant) {
     let duration_ms = suite::recorder::millis(begun.elapsed());
     stream.emit(Event::RunFinished {
-        interrupted: interrupt.asked(),
+        interrupted: interrupt.is_stop_requested(),
         duration_ms,
     });
 }

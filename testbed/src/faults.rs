@@ -1,6 +1,6 @@
 //! Fault injection for the API server and the nodes of a cluster, on demand or from a seed.
 //!
-//! A [`Disturbance`] is one fault that lasts for a while and is then undone. [`Faults::inflict`] injects it. A [`Schedule`] is a series of
+//! A [`Disturbance`] is one fault that lasts for a while and is then undone. [`Faults::inject`] injects it. A [`Schedule`] is a series of
 //! disturbances, written down or drawn from a seed, and [`Faults::play`] injects each at its time. Some clusters do not support every
 //! disturbance: a real API server has no fault rules, and a real kubelet does not let anybody replace its socket. Such a disturbance fails
 //! with [`Error::Unsupported`]. [`Faults::reaches`] tells beforehand, so that a scenario can be skipped.
@@ -274,12 +274,12 @@ impl Faults {
     /// it affected, where that can be counted.
     ///
     /// When the returned future is dropped before its end, rules of the API server are removed, but nodes stay as they are.
-    pub async fn inflict(&self, what: &Disturbance, lasting: Duration) -> Result<u64, Error> {
-        self.inflict_until(what, tokio::time::sleep(lasting)).await
+    pub async fn inject(&self, what: &Disturbance, lasting: Duration) -> Result<u64, Error> {
+        self.inject_until(what, tokio::time::sleep(lasting)).await
     }
 
-    /// Injects a disturbance like [`Self::inflict`], until `over` is ready.
-    pub async fn inflict_until(
+    /// Injects a disturbance like [`Self::inject`], until `over` is ready.
+    pub async fn inject_until(
         &self,
         what: &Disturbance,
         over: impl Future<Output = ()>,
@@ -432,7 +432,7 @@ impl Faults {
                     () = over.clone() => {}
                 }
             };
-            Some(self.inflict_until(&step.what, over).await)
+            Some(self.inject_until(&step.what, over).await)
         });
         join_all(steps).await
     }

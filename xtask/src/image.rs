@@ -50,10 +50,10 @@ pub(crate) struct Args {
     /// Takes the programs of this directory instead of building them.
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
-    /// Links what a development build compiled into an image for trials: made in seconds, as large as it gets.
+    /// Links what a development build compiled into an image for trials: takes seconds, not optimised for size.
     #[arg(long, conflicts_with_all = ["bin_dir", "target"])]
     development: bool,
-    /// Makes nothing where the programs were measured with these profiles and dependencies before; else builds and measures them.
+    /// Skips the build if the programs were already measured with these profiles and dependencies; otherwise builds and measures them.
     #[arg(long, conflicts_with_all = ["bin_dir", "target", "root", "development", "test"])]
     size: bool,
     /// Runs the image with podman afterwards (and installs podman where apt-get can): every role, the main job without network,
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let contents = contents::of(&bin_dir, &origin)?;
     let size = contents.size();
-    tell_size(&contents, started);
+    print_size(&contents, started);
     // a development build is not optimised for size
     if !args.development {
         check_size(size)?;
@@ -139,7 +139,7 @@ fn build(target: Option<&str>, origin: &Origin) -> anyhow::Result<PathBuf> {
             // `shipped`: only the features that the programs need (crates/features)
             "--cfg shipped -C target-feature=+crt-static -C strip=symbols -C link-arg=-Wl,-z,pack-relative-relocs",
         );
-    origin.tell(&mut build);
+    origin.apply_to(&mut build);
     if target.ends_with("-musl") {
         // the C parts need no C library, so the host's compiler is sufficient if there is none for musl
         let name = format!("CC_{}", target.replace('-', "_"));
@@ -160,12 +160,12 @@ pub(crate) fn measure() -> anyhow::Result<()> {
     let started = Instant::now();
     let origin = Origin::find();
     let contents = contents::of(&build(None, &origin)?, &origin)?;
-    tell_size(&contents, started);
+    print_size(&contents, started);
     check_size(contents.size())?;
     Measured::write(contents.size())
 }
 
-fn tell_size(contents: &contents::Contents, started: Instant) {
+fn print_size(contents: &contents::Contents, started: Instant) {
     note(&format!(
         "programs: {:.1} MB after {} s",
         mega(contents.size()),
@@ -214,9 +214,9 @@ fn host() -> anyhow::Result<String> {
         .arg("-vV")
         .output()
         .context("asking rustc for its host")?;
-    let text = String::from_utf8(output.stdout).context("reading what rustc says")?;
+    let text = String::from_utf8(output.stdout).context("reading the output of rustc")?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).context("rustc names no host")
+    host.map(str::to_owned).context("rustc reports no host")
 }
 
 /// Installs a target's standard library with rustup.

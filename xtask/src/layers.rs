@@ -174,7 +174,7 @@ fn check(packages: &[Package]) -> Vec<String> {
     for package in packages {
         let Some(rule) = rules.get(package.name.as_str()) else {
             violations.push(format!(
-                "package `{}` has no place in the code map",
+                "package `{}` is missing in the code map",
                 package.name
             ));
             continue;
@@ -280,7 +280,7 @@ mod tests {
     fn a_new_package_needs_a_place() {
         assert_eq!(
             check(&[package("helpers", &[])]),
-            ["package `helpers` has no place in the code map"]
+            ["package `helpers` is missing in the code map"]
         );
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// Print the selected tests and run none
     #[arg(long)]
     list: bool,
-    /// Runs everything selected so many times
+    /// Runs everything selected N times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
     /// Runs each test in a process of its own, in random order; a seed repeats an order
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut report = Report::new(&jobs, args.verbose, built);
     let capacity = args.jobs.map_or_else(processors, f64::from);
     let interrupted = run::all(jobs, capacity, &environment, |done| {
-        history.learn(&done);
+        history.record(&done);
         report.add(done);
     })?;
     history.write(&history_file);

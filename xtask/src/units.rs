@@ -44,10 +44,10 @@ pub(crate) fn run() -> anyhow::Result<()> {
         if number == 0 {
             count = artifacts.len();
         } else {
-            twice.extend(again(&artifacts, build));
+            twice.extend(recompiled(&artifacts, build));
         }
     }
-    ensure!(count > 0, "cargo tells of nothing that it built");
+    ensure!(count > 0, "cargo reports nothing that it built");
     if twice.is_empty() {
         // a failure is ignored, because there is no other place to report it
         let _ = writeln!(std::io::stdout(), "{count} units, none compiled twice");
@@ -94,7 +94,7 @@ fn variants(artifacts: &[Artifact]) -> Vec<String> {
 }
 
 /// Returns the units that a later build compiled although an earlier one had them.
-fn again(artifacts: &[Artifact], build: &[&str]) -> Vec<String> {
+fn recompiled(artifacts: &[Artifact], build: &[&str]) -> Vec<String> {
     artifacts
         .iter()
         .filter(|artifact| !artifact.fresh)
@@ -151,7 +151,7 @@ mod tests {
             artifact("tokio", &["net"], false),
             artifact("serde", &[], true),
         ];
-        let found = again(&artifacts, &["-p", "suite"]);
+        let found = recompiled(&artifacts, &["-p", "suite"]);
         assert_eq!(
             found,
             ["tokio [Lib] for `cargo build -p suite`: [net]".to_owned()]

@@ -101,7 +101,7 @@ async fn lost_watches_and_forgotten_history_hide_nothing() {
         let end = Disturbance::EndWatches { select, how };
         cluster
             .eventually(|| async {
-                match faults.inflict(&end, Duration::ZERO).await.unwrap() {
+                match faults.inject(&end, Duration::ZERO).await.unwrap() {
                     0 => Err("nobody watches".to_owned()),
                     _ => Ok(()),
                 }
@@ -143,7 +143,7 @@ async fn an_operator_that_loses_its_lease_ends_and_the_next_goes_on() {
         name: api::names::OPERATOR_LEASE.to_owned(),
     };
     let faults = cluster.faults().await;
-    faults.inflict(&lost, Duration::ZERO).await.unwrap();
+    faults.inject(&lost, Duration::ZERO).await.unwrap();
     assert_eq!(cluster.restarted(), Some(1));
     // the other holder's lease must expire first
     is_mended(&cluster).await;

@@ -212,7 +212,7 @@ async fn lost_watches_and_forgotten_history_cost_no_event() {
         let end = Disturbance::EndWatches { select, how };
         scene
             .eventually(
-                async || match faults.inflict(&end, Duration::ZERO).await.unwrap() {
+                async || match faults.inject(&end, Duration::ZERO).await.unwrap() {
                     0 => Err("nobody watches".to_owned()),
                     _ => Ok(()),
                 },

@@ -131,7 +131,7 @@ async fn lost_watches_forgotten_history_and_an_outage_hide_no_pod() {
         let end = Disturbance::EndWatches { select, how };
         cluster
             .eventually(
-                async || match faults.inflict(&end, Duration::ZERO).await.unwrap() {
+                async || match faults.inject(&end, Duration::ZERO).await.unwrap() {
                     0 => Err("nobody watches".to_owned()),
                     _ => Ok(()),
                 },
@@ -145,14 +145,18 @@ async fn lost_watches_forgotten_history_and_an_outage_hide_no_pod() {
     let no_watches = api.add(Rule::new(its(&["watch"]), Fault::Unavailable));
     api.end_watches(&its(&[]), WatchEnd::Broken);
     cluster.pod("forgotten", PROFILE, None, "1").await;
-    within("the scheduler watches again", api.wait_for_hits(no_watches, 1)).await;
+    within(
+        "the scheduler watches again",
+        api.wait_for_hits(no_watches, 1),
+    )
+    .await;
     api.compact();
     api.remove(no_watches);
     cluster.placed("forgotten").await;
 
     let outage = Disturbance::Outage;
     let length = Duration::from_millis(500);
-    faults.inflict(&outage, length).await.unwrap();
+    faults.inject(&outage, length).await.unwrap();
     cluster.pod("after", PROFILE, None, "1").await;
     cluster.placed("after").await;
     assert_eq!(scheduler.stop(), Some(0));
@@ -179,7 +183,7 @@ async fn a_scheduler_that_loses_its_lease_ends_and_the_other_goes_on() {
         name: api::names::SCHEDULER_LEASE.to_owned(),
     };
     let faults = cluster.faults().await;
-    faults.inflict(&lost, Duration::ZERO).await.unwrap();
+    faults.inject(&lost, Duration::ZERO).await.unwrap();
     assert_eq!(first.ended(), Some(1));
     cluster.pod("two", PROFILE, None, "1").await;
     cluster.placed("two").await;

@@ -24,7 +24,7 @@ async fn a_failed_step_gives_its_title_to_the_failure() {
     let recorder = Recorder::new(&stream, "a/b");
     let result = recorder
         .step("it works", async {
-            Err::<(), _>(Stop::mismatch("it does not", 1, 2))
+            Err::<(), _>(StepError::mismatch("it does not", 1, 2))
         })
         .await;
     let expected = Failure {
@@ -34,7 +34,7 @@ async fn a_failed_step_gives_its_title_to_the_failure() {
         seen: Some("2".into()),
         ..Failure::default()
     };
-    assert!(matches!(result, Err(Stop::Failed(failure)) if *failure == expected));
+    assert!(matches!(result, Err(StepError::Failed(failure)) if *failure == expected));
     assert_eq!(outcomes(&events), [StepOutcome::Failed(expected)]);
 }
 
@@ -50,7 +50,7 @@ async fn what_a_step_saw_is_told_once() {
             Ok(())
         };
         recorder
-            .step("it looks", work)
+            .step("it polls", work)
             .await
             .expect("nothing fails");
     }
@@ -66,7 +66,7 @@ async fn an_interrupted_step_is_closed_once() {
     let recorder = Recorder::new(&stream, "a/b");
     tokio::select! {
         biased;
-        _ = recorder.step("it never ends", std::future::pending::<Result<(), Stop>>()) => {}
+        _ = recorder.step("it never ends", std::future::pending::<Result<(), StepError>>()) => {}
         () = std::future::ready(()) => {}
     }
     recorder.interrupt();
@@ -78,21 +78,21 @@ async fn an_interrupted_step_is_closed_once() {
 async fn a_wait_ends_with_what_it_waits_for() {
     let (stream, events) = stream();
     let recorder = Recorder::new(&stream, "a/b");
-    let mut looks = 0;
+    let mut polls = 0;
     let found = recorder
-        .until("five looks", LIMIT, async || {
-            looks += 1;
-            Ok(if looks == 5 {
-                Look::Ready(looks)
+        .until("five polls", LIMIT, async || {
+            polls += 1;
+            Ok(if polls == 5 {
+                PollResult::Ready(polls)
             } else {
-                Look::NotYet("too few".to_owned())
+                PollResult::NotYet("too few".to_owned())
             })
         })
         .await;
     assert!(matches!(found, Ok(5)));
     assert!(
         events.with(|events| events.0.is_empty()),
-        "a short wait is not told"
+        "a short wait is not reported"
     );
 }
 
@@ -100,9 +100,9 @@ async fn a_wait_ends_with_what_it_waits_for() {
 async fn a_wait_fails_at_its_limit_with_the_last_look() {
     let (stream, events) = stream();
     let recorder = Recorder::new(&stream, "a/b");
-    let result: Result<(), Stop> = recorder
+    let result: Result<(), StepError> = recorder
         .until("a miracle", LIMIT, async || {
-            Ok(Look::NotYet("nothing".to_owned()))
+            Ok(PollResult::NotYet("nothing".to_owned()))
         })
         .await;
     let failure = result.expect_err("nothing came").into_failure("step");
@@ -111,14 +111,14 @@ async fn a_wait_fails_at_its_limit_with_the_last_look() {
         (failure.expected.as_deref(), failure.seen.as_deref()),
         (Some("a miracle"), Some("nothing"))
     );
-    let told = events.with(|events| {
+    let waiting = events.with(|events| {
         events
             .0
             .iter()
             .filter(|event| matches!(event, Event::Waiting { .. }))
             .count()
     });
-    assert_eq!(told, 2, "once soon, once later");
+    assert_eq!(waiting, 2, "once soon, once later");
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,25 +126,25 @@ async fn an_error_of_the_api_server_only_delays_a_wait() {
     let (stream, _) = stream();
     let recorder = Recorder::new(&stream, "a/b");
     let (client, _) = client(|_, _| (500, json!({})));
-    let mut looks = 0;
+    let mut polls = 0;
     let result = recorder
-        .until("the third look", LIMIT, async || {
-            looks += 1;
-            if looks < 3 {
+        .until("the third poll", LIMIT, async || {
+            polls += 1;
+            if polls < 3 {
                 client.apiserver_version().await?;
             }
-            Ok(Look::Ready(()))
+            Ok(PollResult::Ready(()))
         })
         .await;
     assert!(result.is_ok());
-    assert_eq!(looks, 3);
+    assert_eq!(polls, 3);
 }
 
 #[tokio::test]
 async fn changes_are_recorded_before_they_are_undone_in_reverse() {
     let (stream, events) = stream();
     let recorder = Recorder::new(&stream, "a/b");
-    let (client, asked) = client(|_, _| not_found());
+    let (client, log) = client(|_, _| not_found());
     for name in ["first", "second"] {
         recorder.plan(
             &format!("create {name}"),
@@ -156,7 +156,7 @@ async fn changes_are_recorded_before_they_are_undone_in_reverse() {
     assert!(!recorder.is_clean());
     assert_eq!(recorder.undo_all(&client).await, Vec::<String>::new());
     assert!(recorder.is_clean());
-    let deleted: Vec<String> = asked
+    let deleted: Vec<String> = log
         .lock()
         .expect("requests")
         .iter()

@@ -3,9 +3,9 @@
 use crate::arena::Fit;
 use crate::context::Context;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Need, Scenario, Scope, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str = "[serial][disruptive][scheduler][byres] numaresources workload placement considering specific resources \
     requests a guaranteed pod with one container should be placed and aligned on the node";
@@ -65,7 +65,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         .collect()
 }
 
-async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
+async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let request = Resources::literal(REQUEST);
     let title = format!("two nodes of scope pod have a zone with {request}");
     let arena = ctx
@@ -106,7 +106,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
     let plan = arena.confine(PodPlan::new(
         "testpod",
         ctx.scheduler(),
-        [Asks::Limits(request.clone())],
+        [ResourceRequest::Limits(request.clone())],
     ));
     let pod = ctx
         .step("the pod runs", async {
@@ -121,7 +121,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
     .await?;
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(&pod),
+        ctx.scheduled_by_stack(&pod),
     )
     .await?;
     ctx.step(

@@ -11,12 +11,12 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::arena::{Arena, Fit};
 use crate::checks::{node_of, phase};
 use crate::context::Context;
-use crate::recorder::Look;
+use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources};
-use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::scenario::{Body, Need, Scenario, StepError, body};
 use crate::scenarios::fundamentals::all_scheduled;
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str = "scheduler cache";
 const INTERFERENCE: &str = "scheduler cache should keep possibly-fitting pod in pending state until overreserve is corrected by \
@@ -46,21 +46,21 @@ struct Load {
     pods_per_zone: i64,
     /// One of this many pods is placed by the default scheduler.
     ratio: usize,
-    asks: fn(Resources) -> Asks,
+    to_request: fn(Resources) -> ResourceRequest,
     short: &'static str,
 }
 
 static GUARANTEED: Load = Load {
     pods_per_zone: 2,
     ratio: 2,
-    asks: Asks::Limits,
+    to_request: ResourceRequest::Limits,
     short: "gu",
 };
 
 static BURSTABLE: Load = Load {
     pods_per_zone: 4,
     ratio: 5,
-    asks: Asks::Requests,
+    to_request: ResourceRequest::Requests,
     short: "bu",
 };
 
@@ -139,7 +139,7 @@ fn zone_cpus(arena: &Arena) -> i64 {
     left.min().unwrap_or_default()
 }
 
-async fn arena(ctx: &Context) -> Result<Arena, Stop> {
+async fn arena(ctx: &Context) -> Result<Arena, StepError> {
     let title = format!("two nodes have a zone with {MEMORY}");
     let fit = Fit::Zone(Resources::literal(&format!("1c {MEMORY}")));
     let arena = ctx.step(title, ctx.arena(None, 2, &fit)).await?;
@@ -147,7 +147,7 @@ async fn arena(ctx: &Context) -> Result<Arena, Stop> {
     Ok(arena)
 }
 
-async fn all_run(ctx: &Context, plans: &[PodPlan], limit: Duration) -> Result<Vec<Pod>, Stop> {
+async fn all_run(ctx: &Context, plans: &[PodPlan], limit: Duration) -> Result<Vec<Pod>, StepError> {
     let names: Vec<String> = plans.iter().map(|plan| plan.name().to_owned()).collect();
     let title = format!(
         "all of {} pods, created at once, run within {} s",
@@ -161,7 +161,7 @@ async fn all_run(ctx: &Context, plans: &[PodPlan], limit: Duration) -> Result<Ve
     .await
 }
 
-async fn overreserve_corrected(ctx: &Context) -> Result<(), Stop> {
+async fn overreserve_corrected(ctx: &Context) -> Result<(), StepError> {
     let arena = arena(ctx).await?;
     one_for_each_zone(ctx, &arena, "ovrfix-pod").await
 }
@@ -171,15 +171,15 @@ pub(super) async fn one_for_each_zone(
     ctx: &Context,
     arena: &Arena,
     name: &str,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let request = Resources::literal(&format!("{}c {MEMORY}", zone_cpus(arena) * 6 / 10));
     let plans: Vec<PodPlan> = (0..2 * arena.nodes().len())
         .map(|index| {
-            let asks = Asks::Limits(request.clone());
+            let resources = ResourceRequest::Limits(request.clone());
             arena.confine(PodPlan::new(
                 &format!("{name}-{index}"),
                 ctx.scheduler(),
-                [asks],
+                [resources],
             ))
         })
         .collect();
@@ -193,7 +193,7 @@ fn cpus(zone_cpus: i64, pods_per_zone: i64) -> i64 {
     zone_cpus / THREADS / pods_per_zone * 6 / 10 * THREADS
 }
 
-async fn interference(ctx: &Context, load: &Load) -> Result<(), Stop> {
+async fn interference(ctx: &Context, load: &Load) -> Result<(), StepError> {
     let arena = arena(ctx).await?;
     let cpus = cpus(zone_cpus(&arena), load.pods_per_zone);
     let request = Resources::literal(&format!("{cpus}c {MEMORY}"));
@@ -209,13 +209,15 @@ async fn interference(ctx: &Context, load: &Load) -> Result<(), Stop> {
         for index in 0..count {
             let name = format!("ovrfix-pod-{}-{index}", load.short);
             let interferes = index.is_multiple_of(load.ratio);
-            let (scheduler, asks) = if interferes {
-                (DEFAULT_SCHEDULER, (load.asks)(request.clone()))
+            let (scheduler, resources) = if interferes {
+                (DEFAULT_SCHEDULER, (load.to_request)(request.clone()))
             } else {
                 ours.insert(name.clone());
-                (ctx.scheduler(), Asks::Limits(request.clone()))
+                (ctx.scheduler(), ResourceRequest::Limits(request.clone()))
             };
-            let mut pod = arena.confine(PodPlan::new(&name, scheduler, [asks])).pod();
+            let mut pod = arena
+                .confine(PodPlan::new(&name, scheduler, [resources]))
+                .pod();
             if interferes {
                 let marks = pod.metadata.annotations.get_or_insert_default();
                 marks.insert(INTERFERES.to_owned(), "true".to_owned());
@@ -241,7 +243,11 @@ async fn interference(ctx: &Context, load: &Load) -> Result<(), Stop> {
 
 /// Creates one pod more than there are nodes; each node has room for one, because only one zone has the devices and a pod takes most CPUs
 /// of that zone. Returns the pods that run and the name of the one that stays pending.
-async fn one_too_many(ctx: &Context, name: &str, tenths: i64) -> Result<(Vec<Pod>, String), Stop> {
+async fn one_too_many(
+    ctx: &Context,
+    name: &str,
+    tenths: i64,
+) -> Result<(Vec<Pod>, String), StepError> {
     let devices = &ctx.facts().devices;
     let wanted = Resources::literal(&format!("d3=3 1c {MEMORY}")).with_devices(devices);
     let arena = ctx
@@ -250,7 +256,7 @@ async fn one_too_many(ctx: &Context, name: &str, tenths: i64) -> Result<(Vec<Pod
             for node in arena.nodes() {
                 let there = |zone: &&crate::observed::Zone| wanted.fits_in(&zone.available());
                 if node.zones.iter().filter(there).count() != 1 {
-                    return Err(Stop::Skip(format!(
+                    return Err(StepError::Skip(format!(
                         "{} has more zones like that",
                         node.node
                     )));
@@ -272,10 +278,10 @@ async fn one_too_many(ctx: &Context, name: &str, tenths: i64) -> Result<(Vec<Pod
     let running = ctx
         .step(title, async {
             for name in &names {
-                let asks = Asks::Limits(request.clone());
+                let resources = ResourceRequest::Limits(request.clone());
                 ctx.create(
                     arena
-                        .confine(PodPlan::new(name, ctx.scheduler(), [asks]))
+                        .confine(PodPlan::new(name, ctx.scheduler(), [resources]))
                         .pod(),
                 )
                 .await?;
@@ -289,7 +295,7 @@ async fn one_too_many(ctx: &Context, name: &str, tenths: i64) -> Result<(Vec<Pod
         .filter_map(|pod| pod.metadata.name.as_deref())
         .collect();
     let Some(left) = names.iter().find(|name| !runs.contains(name.as_str())) else {
-        return Err(Stop::fail("no pod is left"));
+        return Err(StepError::fail("no pod is left"));
     };
     let left = left.clone();
     ctx.step(
@@ -301,7 +307,7 @@ async fn one_too_many(ctx: &Context, name: &str, tenths: i64) -> Result<(Vec<Pod
 }
 
 /// Waits until all of these pods but one run, and returns those.
-async fn all_but_one(ctx: &Context, names: &[String]) -> Result<Vec<Pod>, Stop> {
+async fn all_but_one(ctx: &Context, names: &[String]) -> Result<Vec<Pod>, StepError> {
     let what = format!("{} of {} pods run", names.len() - 1, names.len());
     ctx.until(&what, ctx.deadlines().running, async || {
         let mut running = Vec::new();
@@ -311,7 +317,7 @@ async fn all_but_one(ctx: &Context, names: &[String]) -> Result<Vec<Pod>, Stop> 
                 "Running" => running.push(pod),
                 "Pending" => {}
                 other => {
-                    return Err(Stop::mismatch(
+                    return Err(StepError::mismatch(
                         format!("pod {name} was refused"),
                         "Running or Pending",
                         other,
@@ -321,29 +327,29 @@ async fn all_but_one(ctx: &Context, names: &[String]) -> Result<Vec<Pod>, Stop> 
         }
         let nodes: BTreeSet<_> = running.iter().filter_map(node_of).collect();
         if nodes.len() < running.len() {
-            return Err(Stop::mismatch(
+            return Err(StepError::mismatch(
                 "pods share a node that has room for one",
                 format!("{} nodes", running.len()),
                 format!("{nodes:?}"),
             ));
         }
         Ok(if running.len() + 1 == names.len() {
-            Look::Ready(running)
+            PollResult::Ready(running)
         } else {
-            Look::NotYet(format!("{} run", running.len()))
+            PollResult::NotYet(format!("{} run", running.len()))
         })
     })
     .await
 }
 
-async fn non_fitting_stays_pending(ctx: &Context) -> Result<(), Stop> {
+async fn non_fitting_stays_pending(ctx: &Context) -> Result<(), StepError> {
     one_too_many(ctx, "keep-pnd-pod", 7).await.map(drop)
 }
 
-async fn unblocked_on_delete(ctx: &Context) -> Result<(), Stop> {
+async fn unblocked_on_delete(ctx: &Context) -> Result<(), StepError> {
     let (running, left) = one_too_many(ctx, "cache-awk-pod", 6).await?;
     let Some(gone) = running.first().and_then(|pod| pod.metadata.name.clone()) else {
-        return Err(Stop::fail("no pod runs"));
+        return Err(StepError::fail("no pod runs"));
     };
     ctx.step(format!("{gone} is deleted"), ctx.delete::<Pod>(&gone))
         .await?;

@@ -13,10 +13,10 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::machine_pools;
-use crate::recorder::Look;
-use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::recorder::PollResult;
+use crate::scenario::{Body, Need, Scenario, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 mod groups;
 mod kubelets;
@@ -132,7 +132,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     all
 }
 
-async fn scheduler_is_renamed(ctx: &Context) -> Result<(), Stop> {
+async fn scheduler_is_renamed(ctx: &Context) -> Result<(), StepError> {
     const NAME: &str = "test-topology-scheduler";
     ctx.step("the scheduler has another name", async {
         ctx.set_scheduler_field("schedulerName", json!(NAME))
@@ -142,12 +142,12 @@ async fn scheduler_is_renamed(ctx: &Context) -> Result<(), Stop> {
         if seen == NAME {
             return Ok(());
         }
-        Err(Stop::mismatch("name in the status", NAME, seen))
+        Err(StepError::mismatch("name in the status", NAME, seen))
     })
     .await?;
     let generation = ctx.scheduler_resource().await?.metadata.generation;
     ctx.step("a pod that asks for it runs", async {
-        let plan = PodPlan::new("testpod", NAME, [Asks::Nothing]);
+        let plan = PodPlan::new("testpod", NAME, [ResourceRequest::Nothing]);
         ctx.create(plan.pod()).await?;
         let pod = ctx.pods_running(&[plan.name().to_owned()]).await?.remove(0);
         ctx.scheduled_by(NAME, &pod).await
@@ -160,12 +160,16 @@ async fn scheduler_is_renamed(ctx: &Context) -> Result<(), Stop> {
             return Ok(());
         }
         let [expected, seen] = [generation, now].map(Option::unwrap_or_default);
-        Err(Stop::mismatch("generation of the resource", expected, seen))
+        Err(StepError::mismatch(
+            "generation of the resource",
+            expected,
+            seen,
+        ))
     })
     .await
 }
 
-async fn two_specifiers_are_refused(ctx: &Context) -> Result<(), Stop> {
+async fn two_specifiers_are_refused(ctx: &Context) -> Result<(), StepError> {
     let group = NodeGroup {
         machine_config_pool_selector: Some(selector()),
         ..pool("test2")
@@ -173,26 +177,26 @@ async fn two_specifiers_are_refused(ctx: &Context) -> Result<(), Stop> {
     one_more_is_refused(ctx, group, "must have only a single specifier set").await
 }
 
-async fn duplicates_are_refused(ctx: &Context) -> Result<(), Stop> {
+async fn duplicates_are_refused(ctx: &Context) -> Result<(), StepError> {
     let groups = ctx.operator_resource().await?.spec.node_groups;
     let mut names = groups.iter().filter_map(|group| group.pool_name.as_deref());
     let name = names
         .next()
-        .ok_or_else(|| Stop::Skip("no node group has a pool name".to_owned()))?;
+        .ok_or_else(|| StepError::Skip("no node group has a pool name".to_owned()))?;
     let message = format!("the pool name {name:?} has duplicates");
     one_more_is_refused(ctx, pool(name), &message).await
 }
 
-async fn empty_names_are_refused(ctx: &Context) -> Result<(), Stop> {
+async fn empty_names_are_refused(ctx: &Context) -> Result<(), StepError> {
     let before = ctx.operator_resource().await?.spec.node_groups.len();
     let message = format!("pool name for pool #{before} cannot be empty");
     one_more_is_refused(ctx, pool(""), &message).await
 }
 
-async fn selectors_are_refused_without_pools(ctx: &Context) -> Result<(), Stop> {
+async fn selectors_are_refused_without_pools(ctx: &Context) -> Result<(), StepError> {
     if ctx.facts().openshift {
         let reason = "the cluster has machine config pools, which selectors are for";
-        return Err(Stop::Skip(reason.to_owned()));
+        return Err(StepError::Skip(reason.to_owned()));
     }
     let group = NodeGroup {
         machine_config_pool_selector: Some(selector()),
@@ -219,7 +223,11 @@ fn selector() -> LabelSelector {
 /// Checks that the resource is Degraded, with this in the message, while it has this group in addition, and Available without it. The
 /// original requires that it stays Available throughout, which is impossible: the two conditions exclude each other (scenarios-serial.md
 /// 12).
-async fn one_more_is_refused(ctx: &Context, group: NodeGroup, message: &str) -> Result<(), Stop> {
+async fn one_more_is_refused(
+    ctx: &Context,
+    group: NodeGroup,
+    message: &str,
+) -> Result<(), StepError> {
     let before = ctx.operator_resource().await?.spec.node_groups;
     let mut groups = before.clone();
     groups.push(group);
@@ -241,7 +249,7 @@ async fn one_more_is_refused(ctx: &Context, group: NodeGroup, message: &str) -> 
     .await
 }
 
-async fn groups_are_reported(ctx: &Context) -> Result<(), Stop> {
+async fn groups_are_reported(ctx: &Context) -> Result<(), StepError> {
     ctx.step(
         "the status has each node group as it is in force",
         reported(ctx),
@@ -250,13 +258,13 @@ async fn groups_are_reported(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Waits until the status has exactly the node groups of the spec, with defaults for what they leave out, and their DaemonSets.
-async fn reported(ctx: &Context) -> Result<(), Stop> {
+async fn reported(ctx: &Context) -> Result<(), StepError> {
     let limit = ctx.deadlines().installed;
     ctx.until("status and node groups agree", limit, async || {
         let object = ctx.operator_resource().await?;
         let status = object.status.unwrap_or_default();
         let difference = status_difference(&object.spec.node_groups, &status);
-        Ok(difference.map_or(Look::Ready(()), Look::NotYet))
+        Ok(difference.map_or(PollResult::Ready(()), PollResult::NotYet))
     })
     .await
 }
@@ -291,12 +299,12 @@ fn status_difference(groups: &[NodeGroup], status: &NumaResourcesOperatorStatus)
     })
 }
 
-async fn changed_groups_are_reported(ctx: &Context) -> Result<(), Stop> {
+async fn changed_groups_are_reported(ctx: &Context) -> Result<(), StepError> {
     const NAME: &str = "mcp-test";
     let before = ctx.operator_resource().await?.spec.node_groups;
     if before.iter().any(|group| group.pool_name.is_none()) {
         let reason = "a node group has a selector instead of a pool name";
-        return Err(Stop::Skip(reason.to_owned()));
+        return Err(StepError::Skip(reason.to_owned()));
     }
     if ctx.facts().openshift {
         kubelets::empty_pool(ctx, NAME).await?;
@@ -333,8 +341,8 @@ async fn changed_groups_are_reported(ctx: &Context) -> Result<(), Stop> {
         let limit = ctx.deadlines().gone;
         ctx.until("its DaemonSet is gone", limit, async || {
             Ok(match sets.get_opt(&name).await? {
-                Some(_) => Look::NotYet(format!("DaemonSet {name} is there")),
-                None => Look::Ready(()),
+                Some(_) => PollResult::NotYet(format!("DaemonSet {name} is there")),
+                None => PollResult::Ready(()),
             })
         })
         .await?;
@@ -343,7 +351,7 @@ async fn changed_groups_are_reported(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn related_objects_are_reported(ctx: &Context) -> Result<(), Stop> {
+async fn related_objects_are_reported(ctx: &Context) -> Result<(), StepError> {
     ctx.step("the operator's resource names what belongs to it", async {
         let object = ctx.operator_resource().await?;
         let status = object.status.unwrap_or_default();
@@ -393,7 +401,7 @@ fn related(group: &str, resource: &str, namespace: &str, name: &str) -> ObjectRe
 }
 
 /// Checks that both lists have the same objects, in any order.
-fn same(expected: Vec<ObjectReference>, seen: Vec<ObjectReference>) -> Result<(), Stop> {
+fn same(expected: Vec<ObjectReference>, seen: Vec<ObjectReference>) -> Result<(), StepError> {
     let lines = |objects: Vec<ObjectReference>| {
         let mut lines: Vec<String> = objects
             .into_iter()
@@ -414,7 +422,7 @@ fn same(expected: Vec<ObjectReference>, seen: Vec<ObjectReference>) -> Result<()
     if expected == seen {
         return Ok(());
     }
-    Err(Stop::mismatch("related objects", expected, seen))
+    Err(StepError::mismatch("related objects", expected, seen))
 }
 
 /// Settings that the operator passes to the exporters of a pool (operator.md 7).
@@ -430,7 +438,7 @@ pub(super) struct KubeletPart {
     topology_manager_scope: Option<String>,
 }
 
-pub(super) async fn nrt_attributes(ctx: &Context) -> Result<(), Stop> {
+pub(super) async fn nrt_attributes(ctx: &Context) -> Result<(), StepError> {
     let maps = ctx
         .step(
             "each pool has a ConfigMap with its topology manager settings",
@@ -445,12 +453,12 @@ pub(super) async fn nrt_attributes(ctx: &Context) -> Result<(), Stop> {
                             .await?
                             .items;
                         Ok(if maps.is_empty() {
-                            Look::NotYet(format!(
+                            PollResult::NotYet(format!(
                                 "no ConfigMap has the label {}",
                                 api::labels::OPERATOR_NAME
                             ))
                         } else {
-                            Look::Ready(maps)
+                            PollResult::Ready(maps)
                         })
                     },
                 )
@@ -484,11 +492,11 @@ pub(super) async fn nrt_attributes(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-fn single_numa_node(map: &ConfigMap) -> Result<KubeletPart, Stop> {
+fn single_numa_node(map: &ConfigMap) -> Result<KubeletPart, StepError> {
     let config = config_of(map)?;
     let policy = config.topology_manager_policy.as_deref();
     if policy != Some("single-numa-node") {
-        return Err(Stop::mismatch(
+        return Err(StepError::mismatch(
             format!("policy in ConfigMap {}", map.name_any()),
             "single-numa-node",
             policy.unwrap_or_default(),
@@ -498,25 +506,25 @@ fn single_numa_node(map: &ConfigMap) -> Result<KubeletPart, Stop> {
 }
 
 /// Parses the settings that a ConfigMap of the operator passes to exporters.
-pub(super) fn config_of(map: &ConfigMap) -> Result<KubeletPart, Stop> {
+pub(super) fn config_of(map: &ConfigMap) -> Result<KubeletPart, StepError> {
     let name = map.name_any();
     let text = map
         .data
         .as_ref()
         .and_then(|data| data.get(api::names::CONFIG_KEY));
     let text = text.ok_or_else(|| {
-        Stop::fail(format!(
+        StepError::fail(format!(
             "ConfigMap {name} has no key {}",
             api::names::CONFIG_KEY
         ))
     })?;
     let config: ExporterConfig = serde_yaml::from_str(text)
-        .map_err(|error| Stop::fail(format!("ConfigMap {name} is not readable: {error}")))?;
+        .map_err(|error| StepError::fail(format!("ConfigMap {name} is not readable: {error}")))?;
     Ok(config.kubelet)
 }
 
 /// Returns the nodes of a pool. It is an error if there are none.
-pub(super) async fn nodes_of(ctx: &Context, pool: &str) -> Result<Vec<String>, Stop> {
+pub(super) async fn nodes_of(ctx: &Context, pool: &str) -> Result<Vec<String>, StepError> {
     let params = ListParams::default().labels(&api::labels::node_role(pool));
     let nodes: Vec<_> = Api::<Node>::all(ctx.client())
         .list(&params)
@@ -526,7 +534,7 @@ pub(super) async fn nodes_of(ctx: &Context, pool: &str) -> Result<Vec<String>, S
         .map(ResourceExt::name_any)
         .collect();
     if nodes.is_empty() {
-        return Err(Stop::fail(format!(
+        return Err(StepError::fail(format!(
             "no node has the label {}",
             api::labels::node_role(pool)
         )));
@@ -536,7 +544,11 @@ pub(super) async fn nodes_of(ctx: &Context, pool: &str) -> Result<Vec<String>, S
 }
 
 /// Waits until the kubelet, the ConfigMap and the NRT of a node agree.
-pub(super) async fn agree(ctx: &Context, node: &str, config: &KubeletPart) -> Result<(), Stop> {
+pub(super) async fn agree(
+    ctx: &Context,
+    node: &str,
+    config: &KubeletPart,
+) -> Result<(), StepError> {
     let kubelet = kubelet_settings(ctx, node).await?;
     let show = |policy: Option<&str>, scope: Option<&str>| {
         format!(
@@ -553,7 +565,7 @@ pub(super) async fn agree(ctx: &Context, node: &str, config: &KubeletPart) -> Re
     };
     let expected = part(&kubelet);
     if part(config) != expected {
-        return Err(Stop::mismatch(
+        return Err(StepError::mismatch(
             format!("the ConfigMap differs from the kubelet of {node}"),
             expected,
             part(config),
@@ -570,9 +582,9 @@ pub(super) async fn agree(ctx: &Context, node: &str, config: &KubeletPart) -> Re
                 nrt.attribute(api::attributes::TOPOLOGY_MANAGER_SCOPE),
             );
             Ok(if seen == expected {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
-                Look::NotYet(seen)
+                PollResult::NotYet(seen)
             })
         },
     )
@@ -581,8 +593,8 @@ pub(super) async fn agree(ctx: &Context, node: &str, config: &KubeletPart) -> Re
     Ok(())
 }
 
-async fn kubelet_settings(ctx: &Context, node: &str) -> Result<KubeletPart, Stop> {
+async fn kubelet_settings(ctx: &Context, node: &str) -> Result<KubeletPart, StepError> {
     let kubelet = machine_pools::kubelet(&ctx.client(), node).await?;
     serde_json::from_value(kubelet)
-        .map_err(|error| Stop::fail(format!("configz of {node} is not readable: {error}")))
+        .map_err(|error| StepError::fail(format!("configz of {node} is not readable: {error}")))
 }

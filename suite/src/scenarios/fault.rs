@@ -17,13 +17,13 @@ use crate::checks::{describe, node_of, phase};
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::observed::{NodeTopology, zones_difference};
-use crate::recorder::Look;
+use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str = "[disruptive][fault] numaresources stack on a bad day";
+const CONTEXT: &str = "[disruptive][fault] numaresources stack during faults";
 const REQUEST: &str = "4c 4Gi";
 const SMALL: &str = "3c 3Gi";
 /// User of the stack's programs in their requests.
@@ -35,85 +35,85 @@ struct Row {
     text: &'static str,
     part: Part,
     /// Whether the pod's node cannot report the pod meanwhile, so that the scheduler must rely on its own charge.
-    untold: bool,
+    unreported: bool,
     /// Whether the scheduler does not learn that it has bound the pod, so that there is no event about the binding.
-    unannounced: bool,
-    what: fn(&Pod, &str) -> Disturbance,
+    without_event: bool,
+    fault: fn(&Pod, &str) -> Disturbance,
     /// A second fault, injected before the pod is created.
-    and: Option<fn() -> Disturbance>,
+    second_fault: Option<fn() -> Disturbance>,
 }
 
 impl Row {
     /// Builds a row with a fault of the API server, during which the node can report the pod.
-    const fn of_the_api(
+    const fn api_fault(
         id: &'static str,
         text: &'static str,
-        what: fn(&Pod, &str) -> Disturbance,
+        fault: fn(&Pod, &str) -> Disturbance,
     ) -> Self {
         Self {
             id,
             text,
             part: Part::ApiServer,
-            untold: false,
-            unannounced: false,
-            what,
-            and: None,
+            unreported: false,
+            without_event: false,
+            fault,
+            second_fault: None,
         }
     }
 
     /// Builds a row with a fault that keeps the node from reporting the pod.
-    const fn of_the_node(
+    const fn node_fault(
         id: &'static str,
         text: &'static str,
         part: Part,
-        what: fn(&Pod, &str) -> Disturbance,
+        fault: fn(&Pod, &str) -> Disturbance,
     ) -> Self {
         Self {
             part,
-            untold: true,
-            ..Self::of_the_api(id, text, what)
+            unreported: true,
+            ..Self::api_fault(id, text, fault)
         }
     }
 }
 
 static ROWS: &[Row] = &[
-    Row::of_the_node(
+    Row::node_fault(
         "fault/exporter-stands-still",
-        "should charge a node for a pod that its exporter cannot tell about",
+        "should charge a node for a pod that its exporter cannot report",
         Part::Nodes,
-        stand_still,
+        stop_exporter,
     ),
-    Row::of_the_node(
+    Row::node_fault(
         "fault/podresources-hangs",
         "should publish nothing while the kubelet does not answer the exporter",
         Part::PodResources,
         |_, node| socket(node, SocketFault::Hangs),
     ),
-    Row::of_the_node(
+    Row::node_fault(
         "fault/podresources-garbage",
         "should publish nothing while the kubelet's answers make no sense",
         Part::PodResources,
         |_, node| socket(node, SocketFault::Garbage),
     ),
-    Row::of_the_api(
+    Row::api_fault(
         "fault/binding-fails",
         "should place a pod once when its first bindings fail",
         |_, _| rule(Rule::new(binding(), Fault::InternalError).times(2)),
     ),
     Row {
-        unannounced: true,
-        ..Row::of_the_api(
+        without_event: true,
+        ..Row::api_fault(
             "fault/binding-unanswered",
             "should place a pod once when its binding is done but not answered",
             |_, _| rule(Rule::new(binding(), Fault::LoseAnswer).times(1)),
         )
     },
-    Row::of_the_api(
+    Row::api_fault(
         "fault/nrt-conflicts",
         "should publish in the end when others change what the exporter writes",
         |_, _| rule(Rule::new(published(), Fault::Conflict).times(5)),
     ),
-    Row::of_the_api(
+    Row::api_fault(
         "fault/too-many-requests",
         "should wait as long as an API server asks it to",
         |_, _| {
@@ -125,13 +125,13 @@ static ROWS: &[Row] = &[
         },
     ),
     Row {
-        and: Some(|| Disturbance::EndWatches {
+        second_fault: Some(|| Disturbance::EndWatches {
             select: watches(),
             how: WatchEnd::Expired,
         }),
-        ..Row::of_the_api(
+        ..Row::api_fault(
             "fault/watches-expire",
-            "should list again when a watch is told that its history is gone",
+            "should list again when the resource version of a watch has expired",
             |_, _| {
                 let expire = Fault::EndWatch {
                     after_events: 1,
@@ -143,7 +143,7 @@ static ROWS: &[Row] = &[
     },
 ];
 
-fn stand_still(exporter: &Pod, node: &str) -> Disturbance {
+fn stop_exporter(exporter: &Pod, node: &str) -> Disturbance {
     Disturbance::Stop {
         process: Process {
             node: node.to_owned(),
@@ -230,7 +230,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Leaves room for one pod, in one zone of the target.
-async fn one_room(ctx: &Context) -> Result<(Arena, NodeTopology), Stop> {
+async fn leave_room_for_one(ctx: &Context) -> Result<(Arena, NodeTopology), StepError> {
     let (request, small) = (Resources::literal(REQUEST), Resources::literal(SMALL));
     let fit = Fit::Zone(request.clone());
     let title = format!("two nodes have a zone with {request}");
@@ -251,29 +251,29 @@ async fn one_room(ctx: &Context) -> Result<(Arena, NodeTopology), Stop> {
         .await?;
     let target = &arena.target().node;
     let before = padded.into_iter().find(|node| node.node == *target);
-    let before = before.ok_or_else(|| Stop::fail(format!("the NRT of {target} is gone")))?;
+    let before = before.ok_or_else(|| StepError::fail(format!("the NRT of {target} is gone")))?;
     Ok((arena, before))
 }
 
 fn plan(ctx: &Context, arena: &Arena, name: &str) -> PodPlan {
-    let asks = [Asks::Limits(Resources::literal(REQUEST))];
-    arena.confine(PodPlan::new(name, ctx.scheduler(), asks))
+    let resources = [ResourceRequest::Limits(Resources::literal(REQUEST))];
+    arena.confine(PodPlan::new(name, ctx.scheduler(), resources))
 }
 
 /// Checks that the pod runs on the node and that the scheduler under test placed it.
-async fn takes_the_room(ctx: &Context, name: &str, node: &str) -> Result<(), Stop> {
+async fn is_placed_on(ctx: &Context, name: &str, node: &str) -> Result<(), StepError> {
     let pod = ctx.pods_running(&[name.to_owned()]).await?.remove(0);
     ctx.on_node(&pod, node)?;
-    ctx.scheduled_by_us(&pod).await
+    ctx.scheduled_by_stack(&pod).await
 }
 
-async fn waits(ctx: &Context, name: &str) -> Result<(), Stop> {
+async fn waits(ctx: &Context, name: &str) -> Result<(), StepError> {
     let reason = Scope::Container.alignment_failure();
     ctx.stay_pending(&[name.to_owned()], reason).await
 }
 
 /// Checks that one zone of the target accounts for one pod more than before.
-async fn accounts_for_it(ctx: &Context, before: &NodeTopology) -> Result<(), Stop> {
+async fn zone_accounts_for_pod(ctx: &Context, before: &NodeTopology) -> Result<(), StepError> {
     ctx.step("one zone of the target accounts for it", async {
         let request = Resources::literal(REQUEST);
         ctx.accounted(before, &request, true, Scope::Container)
@@ -282,85 +282,90 @@ async fn accounts_for_it(ctx: &Context, before: &NodeTopology) -> Result<(), Sto
     .await
 }
 
-/// Deletes the first pod and checks that the second takes its room.
-async fn next_takes_the_room(
+/// Deletes the first pod and checks that the second is placed there.
+async fn next_takes_its_place(
     ctx: &Context,
     first: &str,
     next: &str,
     node: &str,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     ctx.step(format!("{first} goes, and {next} takes its place"), async {
         ctx.delete::<Pod>(first).await?;
-        takes_the_room(ctx, next, node).await
+        is_placed_on(ctx, next, node).await
     })
     .await
 }
 
-async fn placed_meanwhile(ctx: &Context, row: &Row) -> Result<(), Stop> {
-    let (arena, before) = one_room(ctx).await?;
+async fn placed_meanwhile(ctx: &Context, row: &Row) -> Result<(), StepError> {
+    let (arena, before) = leave_room_for_one(ctx).await?;
     let target = &before.node;
     let [first, next] = ["first", "next"].map(|name| plan(ctx, &arena, name));
     let exporter = exporter_on(ctx, target).await?;
     let meanwhile = async {
-        if let Some(and) = row.and {
-            ctx.inflict(&and()).await?;
+        if let Some(second_fault) = row.second_fault {
+            ctx.inject(&second_fault()).await?;
         }
         ctx.create(first.pod()).await?;
-        if row.unannounced {
+        if row.without_event {
             let pods = ctx.pods_running(&[first.name().to_owned()]).await?;
             ctx.on_node(&pods[0], target)?;
         } else {
-            takes_the_room(ctx, first.name(), target).await?;
+            is_placed_on(ctx, first.name(), target).await?;
         }
-        if row.untold {
+        if row.unreported {
             ctx.create(next.pod()).await?;
             waits(ctx, next.name()).await?;
             let now = ctx.topology(target).await?;
             if let Some(difference) = zones_difference(&before, &now) {
-                let message = format!("{target} has told something it cannot know");
-                return Err(Stop::mismatch(message, "the zones of before", difference));
+                let message =
+                    format!("the NRT of {target} changed although its exporter cannot see the pod");
+                return Err(StepError::mismatch(
+                    message,
+                    "the zones as they were before",
+                    difference,
+                ));
             }
         }
         Ok(())
     };
-    let what = (row.what)(&exporter, target);
+    let fault = (row.fault)(&exporter, target);
     ctx.step(
-        "the pod takes the room while something is wrong",
-        ctx.during(&what, meanwhile),
+        "the pod is placed during the fault",
+        ctx.during(&fault, meanwhile),
     )
     .await?;
-    accounts_for_it(ctx, &before).await?;
+    zone_accounts_for_pod(ctx, &before).await?;
     ctx.step("the next pod waits", async {
-        if !row.untold {
+        if !row.unreported {
             ctx.create(next.pod()).await?;
         }
         waits(ctx, next.name()).await
     })
     .await?;
-    next_takes_the_room(ctx, first.name(), next.name(), target).await
+    next_takes_its_place(ctx, first.name(), next.name(), target).await
 }
 
-async fn exporter_on(ctx: &Context, node: &str) -> Result<Pod, Stop> {
+async fn exporter_on(ctx: &Context, node: &str) -> Result<Pod, StepError> {
     let exporters = super::rte::exporters(ctx).await?;
     let here = exporters.into_iter().find(|pod| node_of(pod) == Some(node));
-    here.ok_or_else(|| Stop::fail(format!("no exporter runs on {node}")))
+    here.ok_or_else(|| StepError::fail(format!("no exporter runs on {node}")))
 }
 
-async fn scheduler_starts_again(ctx: &Context) -> Result<(), Stop> {
-    let (arena, before) = one_room(ctx).await?;
+async fn scheduler_starts_again(ctx: &Context) -> Result<(), StepError> {
+    let (arena, before) = leave_room_for_one(ctx).await?;
     let target = &before.node;
     let [first, next] = ["first", "next"].map(|name| plan(ctx, &arena, name));
     ctx.step(
-        "the pod takes the room, untold, and the scheduler dies",
+        "the pod is placed without a report of its node, and the scheduler is killed",
         async {
             let exporter = exporter_on(ctx, target).await?;
             // while the exporter is stopped, only the pod itself informs the new scheduler
-            let silence = stand_still(&exporter, target);
-            ctx.during(&silence, async {
+            let stopped = stop_exporter(&exporter, target);
+            ctx.during(&stopped, async {
                 ctx.create(first.pod()).await?;
-                takes_the_room(ctx, first.name(), target).await?;
+                is_placed_on(ctx, first.name(), target).await?;
                 for process in schedulers(ctx).await? {
-                    ctx.inflict(&Disturbance::Kill { process }).await?;
+                    ctx.inject(&Disturbance::Kill { process }).await?;
                 }
                 ctx.create(next.pod()).await?;
                 waits(ctx, next.name()).await
@@ -369,12 +374,12 @@ async fn scheduler_starts_again(ctx: &Context) -> Result<(), Stop> {
         },
     )
     .await?;
-    accounts_for_it(ctx, &before).await?;
-    next_takes_the_room(ctx, first.name(), next.name(), target).await
+    zone_accounts_for_pod(ctx, &before).await?;
+    next_takes_its_place(ctx, first.name(), next.name(), target).await
 }
 
 /// Returns the running processes of the scheduler under test.
-async fn schedulers(ctx: &Context) -> Result<Vec<Process>, Stop> {
+async fn schedulers(ctx: &Context) -> Result<Vec<Process>, StepError> {
     let pods = ctx.scheduler_pods().await?;
     let running = pods.iter().filter(|pod| phase(pod) == "Running");
     let processes: Vec<Process> = running
@@ -388,26 +393,26 @@ async fn schedulers(ctx: &Context) -> Result<Vec<Process>, Stop> {
         })
         .collect();
     if processes.is_empty() {
-        return Err(Stop::fail("no pod of the scheduler runs"));
+        return Err(StepError::fail("no pod of the scheduler runs"));
     }
     Ok(processes)
 }
 
-async fn kubelet_starts_again(ctx: &Context) -> Result<(), Stop> {
-    let (arena, before) = one_room(ctx).await?;
+async fn kubelet_starts_again(ctx: &Context) -> Result<(), StepError> {
+    let (arena, before) = leave_room_for_one(ctx).await?;
     let target = &before.node;
     let [first, next] = ["first", "next"].map(|name| plan(ctx, &arena, name));
     let held = ctx
-        .step("the pod takes the room", async {
+        .step("the pod is placed", async {
             ctx.create(first.pod()).await?;
-            takes_the_room(ctx, first.name(), target).await?;
+            is_placed_on(ctx, first.name(), target).await?;
             ctx.settled_on(target).await
         })
         .await?;
     let ran = ctx.pod(first.name()).await?;
     let node = target.clone();
     ctx.step("the kubelet of the target starts again", async {
-        ctx.inflict(&Disturbance::RestartKubelet { node }).await
+        ctx.inject(&Disturbance::RestartKubelet { node }).await
     })
     .await?;
     ctx.step("the target is accounted for as before", ctx.restored(&held))
@@ -419,7 +424,11 @@ async fn kubelet_starts_again(ctx: &Context) -> Result<(), Stop> {
             return Ok(());
         }
         let [expected, seen] = [&ran, &runs].map(describe);
-        Err(Stop::mismatch("its containers changed", expected, seen))
+        Err(StepError::mismatch(
+            "its containers changed",
+            expected,
+            seen,
+        ))
     })
     .await?;
     ctx.step("the next pod waits", async {
@@ -428,7 +437,7 @@ async fn kubelet_starts_again(ctx: &Context) -> Result<(), Stop> {
         waits(ctx, next.name()).await
     })
     .await?;
-    next_takes_the_room(ctx, first.name(), next.name(), target).await
+    next_takes_its_place(ctx, first.name(), next.name(), target).await
 }
 
 fn container_ids(pod: &Pod) -> Vec<Option<String>> {
@@ -441,11 +450,11 @@ fn container_ids(pod: &Pod) -> Vec<Option<String>> {
         .collect()
 }
 
-async fn operator_loses_its_lease(ctx: &Context) -> Result<(), Stop> {
+async fn operator_loses_its_lease(ctx: &Context) -> Result<(), StepError> {
     let services = Api::<Service>::namespaced(ctx.client(), names::NAMESPACE);
     let service = services.get(names::RTE_METRICS_SERVICE).await?;
     ctx.step("somebody else takes the operator's lease", async {
-        ctx.inflict(&Disturbance::LoseLease {
+        ctx.inject(&Disturbance::LoseLease {
             namespace: names::NAMESPACE.to_owned(),
             name: names::OPERATOR_LEASE.to_owned(),
         })
@@ -460,9 +469,9 @@ async fn operator_loses_its_lease(ctx: &Context) -> Result<(), Stop> {
             async || {
                 let now = holder(&leases.get(names::OPERATOR_LEASE).await?);
                 Ok(if now.as_deref() == Some(THIEF) {
-                    Look::NotYet(format!("{THIEF} holds it"))
+                    PollResult::NotYet(format!("{THIEF} holds it"))
                 } else {
-                    Look::Ready(())
+                    PollResult::Ready(())
                 })
             },
         )
@@ -483,9 +492,9 @@ async fn operator_loses_its_lease(ctx: &Context) -> Result<(), Stop> {
             .await?;
         ctx.until("it is there", ctx.deadlines().installed, async || {
             Ok(match services.get_opt(&service.name_any()).await? {
-                Some(new) if new.uid() != service.uid() => Look::Ready(()),
-                Some(_) => Look::NotYet("the old one is there".to_owned()),
-                None => Look::NotYet("it is gone".to_owned()),
+                Some(new) if new.uid() != service.uid() => PollResult::Ready(()),
+                Some(_) => PollResult::NotYet("the old one is there".to_owned()),
+                None => PollResult::NotYet("it is gone".to_owned()),
             })
         })
         .await

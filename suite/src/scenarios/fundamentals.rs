@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::arena::{Arena, Fit};
 use crate::context::Context;
 use crate::resources::{CPU, Resources};
-use crate::scenario::{Need, Scenario, Stop, body};
+use crate::scenario::{Need, Scenario, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str = "numaresources fundamentals non-regression";
 const LABELS: &[&str] = &["serial", "fundamentals", "scheduler", "feature:nonreg"];
@@ -21,20 +21,20 @@ struct Row {
     test_id: u32,
     labels: &'static str,
     one_node: bool,
-    ask: fn() -> Asks,
+    resources: fn() -> ResourceRequest,
     text: &'static str,
 }
 
-pub(super) fn guaranteed() -> Asks {
-    Asks::Limits(Resources::literal("2c 64Mi"))
+pub(super) fn guaranteed() -> ResourceRequest {
+    ResourceRequest::Limits(Resources::literal("2c 64Mi"))
 }
 
-pub(super) fn burstable() -> Asks {
-    Asks::Requests(Resources::literal("2c 64Mi"))
+pub(super) fn burstable() -> ResourceRequest {
+    ResourceRequest::Requests(Resources::literal("2c 64Mi"))
 }
 
-fn best_effort() -> Asks {
-    Asks::Nothing
+fn best_effort() -> ResourceRequest {
+    ResourceRequest::Nothing
 }
 
 static ROWS: &[Row] = &[
@@ -43,7 +43,7 @@ static ROWS: &[Row] = &[
         test_id: 84018,
         labels: "node1 tier1",
         one_node: true,
-        ask: guaranteed,
+        resources: guaranteed,
         text: "should handle a burst of qos=guaranteed pods",
     },
     Row {
@@ -51,7 +51,7 @@ static ROWS: &[Row] = &[
         test_id: 84019,
         labels: "node1 tier1",
         one_node: true,
-        ask: burstable,
+        resources: burstable,
         text: "should handle a burst of qos=burstable pods",
     },
     Row {
@@ -59,7 +59,7 @@ static ROWS: &[Row] = &[
         test_id: 84020,
         labels: "node1 tier2",
         one_node: true,
-        ask: best_effort,
+        resources: best_effort,
         text: "should handle a burst of qos=best-effort pods",
     },
     Row {
@@ -67,7 +67,7 @@ static ROWS: &[Row] = &[
         test_id: 84021,
         labels: "nodeAll tier0",
         one_node: false,
-        ask: guaranteed,
+        resources: guaranteed,
         text: "should handle a burst of qos=guaranteed pods",
     },
     Row {
@@ -75,7 +75,7 @@ static ROWS: &[Row] = &[
         test_id: 84022,
         labels: "nodeAll tier1",
         one_node: false,
-        ask: burstable,
+        resources: burstable,
         text: "should handle a burst of qos=burstable pods",
     },
     Row {
@@ -83,7 +83,7 @@ static ROWS: &[Row] = &[
         test_id: 84023,
         labels: "nodeAll tier2",
         one_node: false,
-        ask: best_effort,
+        resources: best_effort,
         text: "should handle a burst of qos=best-effort pods",
     },
 ];
@@ -130,7 +130,7 @@ fn count(zone_cpus: i64, nodes: usize, one_node: bool) -> i64 {
     }
 }
 
-async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
+async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let arena = ctx
         .step(
             "nodes with two zones are there",
@@ -138,7 +138,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
         )
         .await?;
     ctx.step("the cluster is settled", ctx.settle()).await?;
-    burst(ctx, &arena, "testpod", row.ask, row.one_node).await
+    burst(ctx, &arena, "testpod", row.resources, row.one_node).await
 }
 
 /// Creates many small pods at once, which need the room of several zones. All must run within the time in which the cache has to follow.
@@ -146,9 +146,9 @@ pub(super) async fn burst(
     ctx: &Context,
     arena: &Arena,
     name: &str,
-    ask: fn() -> Asks,
+    resources: fn() -> ResourceRequest,
     one_node: bool,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let zone_cpus = arena
         .target()
         .zones
@@ -167,7 +167,8 @@ pub(super) async fn burst(
             ),
             async {
                 let pods = names.iter().map(|name| {
-                    let mut plan = arena.confine(PodPlan::new(name, ctx.scheduler(), [ask()]));
+                    let mut plan =
+                        arena.confine(PodPlan::new(name, ctx.scheduler(), [resources()]));
                     if one_node {
                         plan = plan.on_nodes_with(api::labels::HOSTNAME, &arena.target().node);
                     }
@@ -182,10 +183,10 @@ pub(super) async fn burst(
 }
 
 /// Checks that the scheduler under test placed each of these pods.
-pub(super) async fn all_scheduled(ctx: &Context, pods: &[Pod]) -> Result<(), Stop> {
+pub(super) async fn all_scheduled(ctx: &Context, pods: &[Pod]) -> Result<(), StepError> {
     ctx.step("the scheduler under test placed each of them", async {
         for pod in pods {
-            ctx.scheduled_by_us(pod).await?;
+            ctx.scheduled_by_stack(pod).await?;
         }
         Ok(())
     })

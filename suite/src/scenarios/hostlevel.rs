@@ -6,9 +6,9 @@ use kube::Api;
 use crate::arena::Fit;
 use crate::context::Context;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Need, Scenario, Scope, StepError, body};
 use crate::scenarios::{labels, lists, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str = "[serial][hostlevel] numaresources host-level resources a pod should be placed and aligned on the node";
 const SINGLE: &str = "with ephemeral storage, single-container";
@@ -177,7 +177,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     scenarios
 }
 
-async fn pending(ctx: &Context, row: &PendingRow) -> Result<(), Stop> {
+async fn pending(ctx: &Context, row: &PendingRow) -> Result<(), StepError> {
     const SCRATCH: &str = "ephemeral-storage";
     let devices = &ctx.facts().devices;
     let containers: Vec<Resources> = lists(row.containers)
@@ -199,26 +199,27 @@ async fn pending(ctx: &Context, row: &PendingRow) -> Result<(), Stop> {
             let node = Api::<Node>::all(ctx.client()).get(&topology.node).await?;
             let allocatable = node.status.and_then(|status| status.allocatable);
             let allocatable = Resources::from_quantities(&allocatable.unwrap_or_default())
-                .map_err(|error| Stop::fail(format!("{}: {error}", topology.node)))?;
+                .map_err(|error| StepError::fail(format!("{}: {error}", topology.node)))?;
             let mut take = Resources::new();
             let left = wanted - (1 << 20);
             take.set(SCRATCH, (allocatable.units(SCRATCH) - left) * 1000);
             let name = format!("padpod-{}", topology.node);
-            let plan = PodPlan::new(&name, "", [Asks::Limits(take)]).bound_to(&topology.node);
+            let plan =
+                PodPlan::new(&name, "", [ResourceRequest::Limits(take)]).bound_to(&topology.node);
             ctx.create(plan.pod()).await?;
             names.push(name);
         }
         ctx.pods_running(&names).await.map(drop)
     })
     .await?;
-    let asks = |list| match row.qos {
-        Qos::Burstable => Asks::Requests(list),
-        Qos::Guaranteed | Qos::BestEffort => Asks::Limits(list),
+    let to_request = |list| match row.qos {
+        Qos::Burstable => ResourceRequest::Requests(list),
+        Qos::Guaranteed | Qos::BestEffort => ResourceRequest::Limits(list),
     };
     let plan = arena.confine(PodPlan::new(
         "testpod",
         ctx.scheduler(),
-        containers.into_iter().map(asks),
+        containers.into_iter().map(to_request),
     ));
     let reason = format!("{} Insufficient ephemeral-storage", arena.nodes().len());
     ctx.step(format!("the pod stays pending: {reason}"), async {
@@ -233,14 +234,18 @@ async fn pending(ctx: &Context, row: &PendingRow) -> Result<(), Stop> {
     .await
 }
 
-fn has_class(pod: &Pod, qos: Qos) -> Result<(), Stop> {
+fn has_class(pod: &Pod, qos: Qos) -> Result<(), StepError> {
     let status = pod.status.as_ref();
     let seen = status.and_then(|status| status.qos_class.clone());
     let seen = seen.unwrap_or_default();
     if seen == qos.as_str() {
         Ok(())
     } else {
-        Err(Stop::mismatch("wrong class of the pod", qos.as_str(), seen))
+        Err(StepError::mismatch(
+            "wrong class of the pod",
+            qos.as_str(),
+            seen,
+        ))
     }
 }
 
@@ -260,7 +265,7 @@ fn placed() -> Vec<Scenario> {
         .collect()
 }
 
-async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
+async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let containers = lists(row.containers);
     let fit = Fit::Zone(Resources::sum(&containers).zone_level());
     let arena = ctx
@@ -270,14 +275,14 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
         )
         .await?;
     let before = ctx.step("the cluster is settled", ctx.settle()).await?;
-    let asks = |list| match row.qos {
-        Qos::Guaranteed => Asks::Limits(list),
-        Qos::Burstable | Qos::BestEffort => Asks::Requests(list),
+    let to_request = |list| match row.qos {
+        Qos::Guaranteed => ResourceRequest::Limits(list),
+        Qos::Burstable | Qos::BestEffort => ResourceRequest::Requests(list),
     };
     let plan = arena.confine(PodPlan::new(
         "testpod",
         ctx.scheduler(),
-        containers.into_iter().map(asks),
+        containers.into_iter().map(to_request),
     ));
     let pod = ctx
         .step("the pod runs", async {
@@ -292,12 +297,12 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
     .await?;
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(&pod),
+        ctx.scheduled_by_stack(&pod),
     )
     .await?;
     let node = crate::checks::node_of(&pod).unwrap_or_default().to_owned();
     let Some(before) = before.into_iter().find(|topology| topology.node == node) else {
-        return Err(Stop::fail(format!("node {node} has no NRT")));
+        return Err(StepError::fail(format!("node {node} has no NRT")));
     };
     if row.qos == Qos::Guaranteed {
         let wanted = Resources::literal(row.accounted);

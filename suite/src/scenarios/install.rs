@@ -18,8 +18,8 @@ use super::config::nrt_attributes;
 use super::rte::daemon_sets;
 use crate::context::Context;
 use crate::ledger::ObjectRef;
-use crate::recorder::Look;
-use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::recorder::PollResult;
+use crate::scenario::{Body, Need, Scenario, StepError, body};
 use crate::scenarios::{labels, title};
 
 const DURABILITY: &str = "[Install] durability";
@@ -127,7 +127,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 "should delete NUMAResourceOperator CR and redeploy without polluting cluster state",
             ),
             "",
-            body(|ctx| Box::pin(deleted_and_made_anew(ctx))),
+            body(|ctx| Box::pin(deleted_and_recreated(ctx))),
         ),
         scenario(
             "install/nrt-config-match",
@@ -166,7 +166,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-async fn resource_brings_exporters(ctx: &Context) -> Result<(), Stop> {
+async fn resource_brings_exporters(ctx: &Context) -> Result<(), StepError> {
     let before = ctx
         .step("there are no exporters", ctx.remove_operator_resource())
         .await?;
@@ -191,7 +191,7 @@ async fn resource_brings_exporters(ctx: &Context) -> Result<(), Stop> {
             let name = set.name_any();
             let mut owners = set.owner_references().iter();
             if !owners.any(|owner| Some(&owner.uid) == uid.as_ref()) {
-                return Err(Stop::fail(format!(
+                return Err(StepError::fail(format!(
                     "DaemonSet {name} is not the resource's"
                 )));
             }
@@ -203,7 +203,7 @@ async fn resource_brings_exporters(ctx: &Context) -> Result<(), Stop> {
             );
             if seen != (0, 0, 0) {
                 let what = format!("misplaced, unavailable and missing pods of {name}");
-                return Err(Stop::mismatch(what, "(0, 0, 0)", format!("{seen:?}")));
+                return Err(StepError::mismatch(what, "(0, 0, 0)", format!("{seen:?}")));
             }
         }
         ctx.recorder.saw(format!("{} daemon sets", sets.len()));
@@ -213,7 +213,7 @@ async fn resource_brings_exporters(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Returns the uid of each daemon set and the image of its exporters.
-async fn images(ctx: &Context) -> Result<Vec<(Option<String>, String)>, Stop> {
+async fn images(ctx: &Context) -> Result<Vec<(Option<String>, String)>, StepError> {
     let sets = daemon_sets(ctx).await?;
     Ok(sets
         .iter()
@@ -236,7 +236,7 @@ fn first(set: &DaemonSet, field: &str) -> Value {
     json!(container)[field].clone()
 }
 
-async fn foreign_image_is_refused(ctx: &Context) -> Result<(), Stop> {
+async fn foreign_image_is_refused(ctx: &Context) -> Result<(), StepError> {
     let old = ctx.operator_resource().await?.spec.exporter_image;
     let before = images(ctx).await?;
     ctx.step("the resource is Degraded: CustomUserImage", async {
@@ -247,12 +247,12 @@ async fn foreign_image_is_refused(ctx: &Context) -> Result<(), Stop> {
             .await
     })
     .await?;
-    ctx.step("the exporters are those of before", async {
+    ctx.step("the exporters are the same as before", async {
         let now = images(ctx).await?;
         if now == before {
             return Ok(());
         }
-        Err(Stop::mismatch(
+        Err(StepError::mismatch(
             "daemon sets",
             format!("{before:?}"),
             format!("{now:?}"),
@@ -266,12 +266,12 @@ async fn foreign_image_is_refused(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn any_image_is_run(ctx: &Context) -> Result<(), Stop> {
+async fn any_image_is_run(ctx: &Context) -> Result<(), StepError> {
     let old = ctx.operator_resource().await?.spec.exporter_image;
     let now = images(ctx).await?;
     if ctx.facts().exporter.is_none() {
         let reason = "no other image with an exporter is known: only clusters of this suite have one for certain";
-        return Err(Stop::Skip(reason.to_owned()));
+        return Err(StepError::Skip(reason.to_owned()));
     }
     ctx.step(
         "the operator takes any image",
@@ -297,7 +297,7 @@ async fn any_image_is_run(ctx: &Context) -> Result<(), Stop> {
             if seen == expected {
                 return Ok(());
             }
-            Err(Stop::mismatch(
+            Err(StepError::mismatch(
                 "daemon sets",
                 format!("{expected:?}"),
                 format!("{seen:?}"),
@@ -310,7 +310,7 @@ async fn any_image_is_run(ctx: &Context) -> Result<(), Stop> {
 
 /// Returns all objects of the exporters, including those of each pool. A pool's ConfigMap that is made from another object is deleted with
 /// that one.
-async fn objects(ctx: &Context) -> Result<Vec<ObjectRef>, Stop> {
+async fn objects(ctx: &Context) -> Result<Vec<ObjectRef>, StepError> {
     let fixed = OBJECTS.map(
         |(api_version, kind, plural, name, is_namespaced)| ObjectRef {
             api_version: api_version.to_owned(),
@@ -339,13 +339,13 @@ async fn objects(ctx: &Context) -> Result<Vec<ObjectRef>, Stop> {
 }
 
 /// Removes the resource, and waits until no object of the exporters is left.
-async fn removed(ctx: &Context) -> Result<api::operator::v1::NumaResourcesOperator, Stop> {
+async fn removed(ctx: &Context) -> Result<api::operator::v1::NumaResourcesOperator, StepError> {
     let objects = objects(ctx).await?;
     ctx.step("all of the exporters is there", async {
         for object in &objects {
             let found = object.api(&ctx.client()).get_opt(&object.name).await?;
             if found.is_none() {
-                return Err(Stop::fail(format!("{object} is missing")));
+                return Err(StepError::fail(format!("{object} is missing")));
             }
         }
         Ok(())
@@ -364,27 +364,30 @@ async fn removed(ctx: &Context) -> Result<api::operator::v1::NumaResourcesOperat
     Ok(before)
 }
 
-async fn deleted_and_made_anew(ctx: &Context) -> Result<(), Stop> {
+async fn deleted_and_recreated(ctx: &Context) -> Result<(), StepError> {
     let before = removed(ctx).await?;
     let mut wanted = before.clone();
     wanted.spec.log_level = LogLevel::Trace;
-    ctx.step("made anew with log level Trace, exporters log so", async {
-        ctx.create_operator_resource(&wanted).await?;
-        ctx.operands_rolled_out().await?;
-        for set in daemon_sets(ctx).await? {
-            let args = first(&set, "args");
-            if !args
-                .as_array()
-                .is_some_and(|args| args.contains(&json!("-v=6")))
-            {
-                let what = format!("arguments of {}", set.name_any());
-                return Err(Stop::mismatch(what, "-v=6 among them", args));
+    ctx.step(
+        "created again with log level Trace, exporters log so",
+        async {
+            ctx.create_operator_resource(&wanted).await?;
+            ctx.operands_rolled_out().await?;
+            for set in daemon_sets(ctx).await? {
+                let args = first(&set, "args");
+                if !args
+                    .as_array()
+                    .is_some_and(|args| args.contains(&json!("-v=6")))
+                {
+                    let what = format!("arguments of {}", set.name_any());
+                    return Err(StepError::mismatch(what, "-v=6 among them", args));
+                }
             }
-        }
-        Ok(())
-    })
+            Ok(())
+        },
+    )
     .await?;
-    ctx.step("the log level of before comes back", async {
+    ctx.step("the old log level is restored", async {
         ctx.set_operator_field("logLevel", json!(before.spec.log_level))
             .await?;
         ctx.operands_rolled_out().await
@@ -392,7 +395,7 @@ async fn deleted_and_made_anew(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn nothing_is_left(ctx: &Context) -> Result<(), Stop> {
+async fn nothing_is_left(ctx: &Context) -> Result<(), StepError> {
     let before = removed(ctx).await?;
     ctx.step("the exporters are back", async {
         ctx.create_operator_resource(&before).await?;
@@ -401,7 +404,7 @@ async fn nothing_is_left(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn no_machine_config_is_left(ctx: &Context) -> Result<(), Stop> {
+async fn no_machine_config_is_left(ctx: &Context) -> Result<(), StepError> {
     let resource = ctx.operator_resource().await?;
     let is_custom = |annotations: &std::collections::BTreeMap<String, String>| {
         annotations
@@ -411,7 +414,7 @@ async fn no_machine_config_is_left(ctx: &Context) -> Result<(), Stop> {
     let mut groups = resource.spec.node_groups.iter();
     if is_custom(resource.annotations()) || groups.any(|group| is_custom(&group.annotations)) {
         let reason = "machines are asked to have the legacy SELinux policy";
-        return Err(Stop::Skip(reason.to_owned()));
+        return Err(StepError::Skip(reason.to_owned()));
     }
     let pools = resource.status.unwrap_or_default().node_groups;
     ctx.step(
@@ -425,8 +428,8 @@ async fn no_machine_config_is_left(ctx: &Context) -> Result<(), Stop> {
                     ctx.deadlines().gone,
                     async || {
                         Ok(match configs.get_opt(&name).await? {
-                            None => Look::Ready(()),
-                            Some(_) => Look::NotYet("it is there".to_owned()),
+                            None => PollResult::Ready(()),
+                            Some(_) => PollResult::NotYet("it is there".to_owned()),
                         })
                     },
                 )

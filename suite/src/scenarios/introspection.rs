@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::rte::exporters;
 use crate::context::Context;
-use crate::scenario::{Body, Scenario, Stop, body};
+use crate::scenario::{Body, Scenario, StepError, body};
 use crate::scenarios::{labels, title};
 
 const INTROSPECTION: &str = "[serial] numaresources operator introspection.";
@@ -84,30 +84,30 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Returns the pods of the operator. It is an error if there are none.
-async fn operators(ctx: &Context) -> Result<Vec<Pod>, Stop> {
+async fn operators(ctx: &Context) -> Result<Vec<Pod>, StepError> {
     let label = format!("{}=numaresources-operator", api::labels::APP);
     let pods = Api::<Pod>::all(ctx.client())
         .list(&ListParams::default().labels(&label))
         .await?
         .items;
     if pods.is_empty() {
-        return Err(Stop::fail(format!("no pod has the label {label}")));
+        return Err(StepError::fail(format!("no pod has the label {label}")));
     }
     Ok(pods)
 }
 
-async fn operators_end_with_their_logs(ctx: &Context) -> Result<(), Stop> {
+async fn operators_end_with_their_logs(ctx: &Context) -> Result<(), StepError> {
     let pods = operators(ctx).await?;
     end_with_their_logs(ctx, &pods).await
 }
 
-async fn exporters_end_with_their_logs(ctx: &Context) -> Result<(), Stop> {
+async fn exporters_end_with_their_logs(ctx: &Context) -> Result<(), StepError> {
     let pods = exporters(ctx).await?;
     end_with_their_logs(ctx, &pods).await
 }
 
 /// Checks that a container's termination message is the end of its log unless the container writes another message.
-async fn end_with_their_logs(ctx: &Context, pods: &[Pod]) -> Result<(), Stop> {
+async fn end_with_their_logs(ctx: &Context, pods: &[Pod]) -> Result<(), StepError> {
     const EXPECTED: &str = "FallbackToLogsOnError";
     for pod in pods {
         ctx.step(
@@ -118,7 +118,11 @@ async fn end_with_their_logs(ctx: &Context, pods: &[Pod]) -> Result<(), Stop> {
                     let seen = container.termination_message_policy.as_deref();
                     if seen != Some(EXPECTED) {
                         let what = format!("terminationMessagePolicy of {}", container.name);
-                        return Err(Stop::mismatch(what, EXPECTED, seen.unwrap_or_default()));
+                        return Err(StepError::mismatch(
+                            what,
+                            EXPECTED,
+                            seen.unwrap_or_default(),
+                        ));
                     }
                 }
                 Ok(())
@@ -129,14 +133,14 @@ async fn end_with_their_logs(ctx: &Context, pods: &[Pod]) -> Result<(), Stop> {
     Ok(())
 }
 
-async fn operator_counts_its_work(ctx: &Context) -> Result<(), Stop> {
+async fn operator_counts_its_work(ctx: &Context) -> Result<(), StepError> {
     let pods = ctx
         .step("there is one operator", async {
             let pods = operators(ctx).await?;
             if let [_] = pods.as_slice() {
                 return Ok(pods);
             }
-            Err(Stop::mismatch("pods of the operator", 1, pods.len()))
+            Err(StepError::mismatch("pods of the operator", 1, pods.len()))
         })
         .await?;
     for controller in [names::OPERATOR_CR, names::SCHEDULER_CR] {
@@ -151,7 +155,7 @@ async fn operator_counts_its_work(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-async fn exporters_count_their_writes(ctx: &Context) -> Result<(), Stop> {
+async fn exporters_count_their_writes(ctx: &Context) -> Result<(), StepError> {
     let wanted = [
         "rte_noderesourcetopology_writes_total",
         "rte_wakeup_delay_milliseconds",
@@ -175,7 +179,7 @@ struct BuildInfo {
     commit: String,
 }
 
-async fn versions_are_reported(ctx: &Context) -> Result<(), Stop> {
+async fn versions_are_reported(ctx: &Context) -> Result<(), StepError> {
     ctx.step("the suite and the cluster", async {
         ctx.recorder.saw(format!(
             "suite {}, Kubernetes {}",

@@ -12,10 +12,10 @@ use kube::api::{Api, ListParams};
 
 use super::rte::exporters;
 use crate::context::Context;
-use crate::recorder::Look;
-use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::recorder::PollResult;
+use crate::scenario::{Body, Need, Scenario, StepError, body};
 use crate::scenarios::{labels as all_labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str = "network policies are applied traffic behavior";
 /// Ports of the operator's metrics and health endpoints (operator.md 6.7).
@@ -85,7 +85,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             85776,
             "scheduler -> operator",
             body(|ctx| {
-                Box::pin(is_kept_from(
+                Box::pin(is_blocked(
                     ctx,
                     Part::Scheduler,
                     Part::Operator,
@@ -98,7 +98,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             85777,
             "numaresouces operator -> prometheus operator",
             body(|ctx| {
-                Box::pin(is_kept_from(
+                Box::pin(is_blocked(
                     ctx,
                     Part::Operator,
                     Part::Prometheus,
@@ -111,7 +111,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             85778,
             "prometheus operator -> numaresouces operator",
             body(|ctx| {
-                Box::pin(is_kept_from(
+                Box::pin(is_blocked(
                     ctx,
                     Part::Prometheus,
                     Part::Operator,
@@ -141,7 +141,7 @@ impl Part {
         }
     }
 
-    async fn pod(self, ctx: &Context) -> Result<Pod, Stop> {
+    async fn pod(self, ctx: &Context) -> Result<Pod, StepError> {
         let pods = match self {
             Self::Operator => {
                 let ours = format!("{}=numaresources-operator", labels::APP);
@@ -153,18 +153,22 @@ impl Part {
             Self::Prometheus => return prometheus(ctx).await,
         };
         let pod = pods.into_iter().next();
-        pod.ok_or_else(|| Stop::fail(format!("{} has no pod", self.name())))
+        pod.ok_or_else(|| StepError::fail(format!("{} has no pod", self.name())))
     }
 }
 
 /// Returns the pod that reads metrics. It runs no server.
-async fn prometheus(ctx: &Context) -> Result<Pod, Stop> {
+async fn prometheus(ctx: &Context) -> Result<Pod, StepError> {
     let real = Api::<Pod>::namespaced(ctx.client(), "openshift-monitoring");
     let its = ListParams::default().labels("app.kubernetes.io/name=prometheus");
     if let Some(pod) = real.list(&its).await?.items.into_iter().next() {
         return Ok(pod);
     }
-    let plan = PodPlan::new("prometheus", "default-scheduler", [Asks::Nothing]);
+    let plan = PodPlan::new(
+        "prometheus",
+        "default-scheduler",
+        [ResourceRequest::Nothing],
+    );
     if let Some(pod) = ctx.api::<Pod>().get_opt(plan.name()).await? {
         return Ok(pod);
     }
@@ -172,17 +176,17 @@ async fn prometheus(ctx: &Context) -> Result<Pod, Stop> {
     Ok(ctx.pods_running(&[plan.name().to_owned()]).await?.remove(0))
 }
 
-fn address(pod: &Pod) -> Result<IpAddr, Stop> {
+fn address(pod: &Pod) -> Result<IpAddr, StepError> {
     let text = pod
         .status
         .as_ref()
         .and_then(|status| status.pod_ip.as_deref());
     let address = text.and_then(|text| text.parse().ok());
-    address.ok_or_else(|| Stop::fail(format!("pod {} has no address", pod.name_any())))
+    address.ok_or_else(|| StepError::fail(format!("pod {} has no address", pod.name_any())))
 }
 
 /// Returns whether a pod can open a connection.
-async fn connects(ctx: &Context, from: &Pod, host: &str, port: &str) -> Result<bool, Stop> {
+async fn connects(ctx: &Context, from: &Pod, host: &str, port: &str) -> Result<bool, StepError> {
     let container = from.spec.as_ref().and_then(|spec| spec.containers.first());
     let container = container.map_or("", |container| container.name.as_str());
     let command = ["/bin/connect", host, port, LIMIT];
@@ -191,33 +195,33 @@ async fn connects(ctx: &Context, from: &Pod, host: &str, port: &str) -> Result<b
         return Ok(output.succeeded);
     }
     let reason = format!(
-        "{} has no way to connect: {}",
+        "{} has no program to open a connection: {}",
         from.name_any(),
         output.stderr
     );
-    Err(Stop::Skip(reason))
+    Err(StepError::Skip(reason))
 }
 
-async fn reaches_api_server(ctx: &Context, part: Part) -> Result<(), Stop> {
+async fn reaches_api_server(ctx: &Context, part: Part) -> Result<(), StepError> {
     ctx.step(format!("{} reaches the API server", part.name()), async {
         let pod = part.pod(ctx).await?;
         // the kubelet sets these two in every container, for the address of the API server
         let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
         let container = container.map_or("", |container| container.name.as_str());
-        let told = async |name: &str| {
+        let variable = async |name: &str| {
             let command = ["/bin/cat", "/proc/self/environ"];
             let output = ctx.exec(&pod, container, &command).await?;
             let mut variables = output.stdout.split('\0');
             let value = variables.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
             let value = value.map(str::to_owned);
-            value.ok_or_else(|| Stop::fail(format!("its container has no variable {name}")))
+            value.ok_or_else(|| StepError::fail(format!("its container has no variable {name}")))
         };
-        let host = told("KUBERNETES_SERVICE_HOST").await?;
-        let port = told("KUBERNETES_SERVICE_PORT").await?;
+        let host = variable("KUBERNETES_SERVICE_HOST").await?;
+        let port = variable("KUBERNETES_SERVICE_PORT").await?;
         if connects(ctx, &pod, &host, &port).await? {
             return Ok(());
         }
-        Err(Stop::fail(format!(
+        Err(StepError::fail(format!(
             "{} does not reach {host}:{port}",
             pod.name_any()
         )))
@@ -225,7 +229,7 @@ async fn reaches_api_server(ctx: &Context, part: Part) -> Result<(), Stop> {
     .await
 }
 
-async fn reaches(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), Stop> {
+async fn reaches(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), StepError> {
     ctx.step(
         format!("{} reaches {} at {port}", from.name(), to.name()),
         async {
@@ -234,7 +238,7 @@ async fn reaches(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), S
             if connects(ctx, &source, &host, &port.to_string()).await? {
                 return Ok(());
             }
-            Err(Stop::fail(format!(
+            Err(StepError::fail(format!(
                 "{} does not reach {host}:{port}",
                 source.name_any()
             )))
@@ -245,21 +249,24 @@ async fn reaches(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), S
 
 /// Checks that a policy keeps the two apart, which must select at least one of them. If it selects only the source, a pod without a policy
 /// must get through to the target.
-async fn is_kept_from(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), Stop> {
+async fn is_blocked(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), StepError> {
     let (source, target) = (from.pod(ctx).await?, to.pod(ctx).await?);
     let (host, port) = (address(&target)?.to_string(), port.to_string());
     if !is_selected(ctx, &target).await? {
         if !is_selected(ctx, &source).await? {
             let reason = format!("no policy selects {} or {}", from.name(), to.name());
-            return Err(Stop::Skip(reason));
+            return Err(StepError::Skip(reason));
         }
-        ctx.step(format!("who has no policy reaches {host}:{port}"), async {
-            let witness = Part::Prometheus.pod(ctx).await?;
-            if connects(ctx, &witness, &host, &port).await? {
-                return Ok(());
-            }
-            Err(Stop::fail("nobody answers there"))
-        })
+        ctx.step(
+            format!("a pod without a policy reaches {host}:{port}"),
+            async {
+                let witness = Part::Prometheus.pod(ctx).await?;
+                if connects(ctx, &witness, &host, &port).await? {
+                    return Ok(());
+                }
+                Err(StepError::fail(format!("nothing answers at {host}:{port}")))
+            },
+        )
         .await?;
     }
     ctx.step(format!("{} does not", from.name()), async {
@@ -267,9 +274,9 @@ async fn is_kept_from(ctx: &Context, from: Part, to: Part, port: u16) -> Result<
         let limit = ctx.deadlines().settled;
         ctx.until(&what, limit, async || {
             Ok(if connects(ctx, &source, &host, &port).await? {
-                Look::NotYet(format!("{} reaches it", source.name_any()))
+                PollResult::NotYet(format!("{} reaches it", source.name_any()))
             } else {
-                Look::Ready(())
+                PollResult::Ready(())
             })
         })
         .await
@@ -278,7 +285,7 @@ async fn is_kept_from(ctx: &Context, from: Part, to: Part, port: u16) -> Result<
 }
 
 /// Returns whether a policy selects the pod.
-async fn is_selected(ctx: &Context, pod: &Pod) -> Result<bool, Stop> {
+async fn is_selected(ctx: &Context, pod: &Pod) -> Result<bool, StepError> {
     let namespace = pod.namespace().unwrap_or_default();
     let policies = Api::<NetworkPolicy>::namespaced(ctx.client(), &namespace);
     let policies = policies.list(&ListParams::default()).await?.items;

@@ -7,9 +7,9 @@ use crate::arena::{Arena, Fit};
 use crate::context::Context;
 use crate::observed::NodeTopology;
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str =
     "[serial][disruptive][scheduler] numaresources workload placement considering node selector";
@@ -71,7 +71,11 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Prepares the nodes: the target and another one have a size, and only the target has a zone with room for the pod.
-async fn prepared(ctx: &Context, target: &str, other: &str) -> Result<(Arena, NodeTopology), Stop> {
+async fn prepared(
+    ctx: &Context,
+    target: &str,
+    other: &str,
+) -> Result<(Arena, NodeTopology), StepError> {
     let request = Resources::literal(REQUEST);
     let arena = ctx
         .step(
@@ -106,18 +110,18 @@ async fn prepared(ctx: &Context, target: &str, other: &str) -> Result<(Arena, No
 }
 
 fn plan(ctx: &Context, arena: &Arena, name: &str) -> PodPlan {
-    let asks = Asks::Limits(Resources::literal(REQUEST));
-    arena.confine(PodPlan::new(name, ctx.scheduler(), [asks]))
+    let resources = ResourceRequest::Limits(Resources::literal(REQUEST));
+    arena.confine(PodPlan::new(name, ctx.scheduler(), [resources]))
 }
 
-async fn placed(ctx: &Context, pod: &Pod, before: &NodeTopology) -> Result<(), Stop> {
+async fn placed(ctx: &Context, pod: &Pod, before: &NodeTopology) -> Result<(), StepError> {
     ctx.step("the pod is on the target", async {
         ctx.on_node(pod, &before.node)
     })
     .await?;
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(pod),
+        ctx.scheduled_by_stack(pod),
     )
     .await?;
     let request = Resources::literal(REQUEST);
@@ -128,7 +132,7 @@ async fn placed(ctx: &Context, pod: &Pod, before: &NodeTopology) -> Result<(), S
     .await
 }
 
-async fn node_selector(ctx: &Context) -> Result<(), Stop> {
+async fn node_selector(ctx: &Context) -> Result<(), StepError> {
     let (arena, before) = prepared(ctx, "medium", "medium").await?;
     let plan = plan(ctx, &arena, "testpod").on_nodes_with(SIZE, "medium");
     let pod = ctx
@@ -154,10 +158,10 @@ fn preferred() -> Value {
     json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": sizes()}]})
 }
 
-async fn affinity(ctx: &Context, affinity: fn() -> Value) -> Result<(), Stop> {
+async fn affinity(ctx: &Context, affinity: fn() -> Value) -> Result<(), StepError> {
     let (arena, before) = prepared(ctx, "large", "medium").await?;
     let plan = plan(ctx, &arena, "test-dp").with_node_affinity(
-        serde_json::from_value(affinity()).map_err(|error| Stop::fail(error.to_string()))?,
+        serde_json::from_value(affinity()).map_err(|error| StepError::fail(error.to_string()))?,
     );
     let pods = ctx
         .step("the deployment is complete", async {
@@ -186,7 +190,7 @@ async fn affinity(ctx: &Context, affinity: fn() -> Value) -> Result<(), Stop> {
         if uids(&now) == uids(&pods) {
             Ok(())
         } else {
-            Err(Stop::fail("the deployment has another pod"))
+            Err(StepError::fail("the deployment has another pod"))
         }
     })
     .await

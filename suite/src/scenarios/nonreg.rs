@@ -8,15 +8,15 @@ use crate::arena::{Arena, Fit};
 use crate::context::Context;
 use crate::observed::NodeTopology;
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
 use crate::scenarios::fundamentals::all_scheduled;
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str = "[serial][disruptive][scheduler] numaresources workload placement";
 const LABELS: &[&str] = &["disruptive", "scheduler", "feature:nonreg"];
 /// A scheduler that does not exist: a pod that has a node needs none.
-const NOBODY: &str = "foo";
+const ABSENT_SCHEDULER: &str = "foo";
 const BOUND: &str = "2c 100Mi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -64,7 +64,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Pads all nodes but the target until they are nearly full. Returns the state of one of those.
-async fn padded(ctx: &Context) -> Result<NodeTopology, Stop> {
+async fn padded(ctx: &Context) -> Result<NodeTopology, StepError> {
     let arena = ctx
         .step(
             "two nodes with two zones are there",
@@ -80,15 +80,15 @@ async fn padded(ctx: &Context) -> Result<NodeTopology, Stop> {
         .await?;
     let chosen = arena.others().next();
     let chosen = chosen.and_then(|chosen| nodes.into_iter().find(|node| node.node == chosen.node));
-    chosen.ok_or_else(|| Stop::fail("the NRT of a node is gone"))
+    chosen.ok_or_else(|| StepError::fail("the NRT of a node is gone"))
 }
 
 /// Checks that the zones of the node account for the pod, and no longer do so when it is deleted.
 async fn accounted_for(
     ctx: &Context,
     before: &NodeTopology,
-    delete: impl Future<Output = Result<(), Stop>>,
-) -> Result<(), Stop> {
+    delete: impl Future<Output = Result<(), StepError>>,
+) -> Result<(), StepError> {
     let bound = Resources::literal(BOUND);
     ctx.step(
         format!("one zone of the node accounts for {bound}"),
@@ -103,10 +103,14 @@ async fn accounted_for(
     .await
 }
 
-async fn pod_with_node_name(ctx: &Context) -> Result<(), Stop> {
+async fn pod_with_node_name(ctx: &Context) -> Result<(), StepError> {
     let before = padded(ctx).await?;
-    let plan = PodPlan::new("testpod", NOBODY, [Asks::Limits(Resources::literal(BOUND))])
-        .bound_to(&before.node);
+    let plan = PodPlan::new(
+        "testpod",
+        ABSENT_SCHEDULER,
+        [ResourceRequest::Limits(Resources::literal(BOUND))],
+    )
+    .bound_to(&before.node);
     let pod = ctx
         .step("a pod that names a nearly full node runs", async {
             ctx.create(plan.pod()).await?;
@@ -121,10 +125,14 @@ async fn pod_with_node_name(ctx: &Context) -> Result<(), Stop> {
     accounted_for(ctx, &before, ctx.delete::<Pod>(plan.name())).await
 }
 
-async fn deployment_with_node_name(ctx: &Context) -> Result<(), Stop> {
+async fn deployment_with_node_name(ctx: &Context) -> Result<(), StepError> {
     let before = padded(ctx).await?;
-    let plan = PodPlan::new("testdp", NOBODY, [Asks::Limits(Resources::literal(BOUND))])
-        .bound_to(&before.node);
+    let plan = PodPlan::new(
+        "testdp",
+        ABSENT_SCHEDULER,
+        [ResourceRequest::Limits(Resources::literal(BOUND))],
+    )
+    .bound_to(&before.node);
     let pods = ctx
         .step(
             "a deployment that names a nearly full node is complete",
@@ -144,7 +152,7 @@ async fn deployment_with_node_name(ctx: &Context) -> Result<(), Stop> {
                 .iter()
                 .any(|event| event.reason.as_deref().is_some_and(scheduled))
             {
-                return Err(Stop::fail(format!("{} was scheduled", pod.name_any())));
+                return Err(StepError::fail(format!("{} was scheduled", pod.name_any())));
             }
         }
         Ok(())
@@ -158,7 +166,7 @@ async fn deployment_with_node_name(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Takes an arena with nodes of one scope, because the reason of a rejection depends on it.
-async fn one_scope(ctx: &Context, title: &str, fit: &Fit) -> Result<(Arena, Scope), Stop> {
+async fn one_scope(ctx: &Context, title: &str, fit: &Fit) -> Result<(Arena, Scope), StepError> {
     let count = |scope| ctx.facts().candidates(Some(scope)).count();
     let scope = if count(Scope::Container) >= count(Scope::Pod) {
         Scope::Container
@@ -169,7 +177,7 @@ async fn one_scope(ctx: &Context, title: &str, fit: &Fit) -> Result<(Arena, Scop
     Ok((arena, scope))
 }
 
-async fn over_allocatable(ctx: &Context) -> Result<(), Stop> {
+async fn over_allocatable(ctx: &Context) -> Result<(), StepError> {
     let (arena, scope) =
         one_scope(ctx, "two nodes with two zones are there", &Fit::Anything).await?;
     let padded = ctx
@@ -180,7 +188,7 @@ async fn over_allocatable(ctx: &Context) -> Result<(), Stop> {
         .await?;
     let target = &arena.target().node;
     let Some(before) = padded.into_iter().find(|node| node.node == *target) else {
-        return Err(Stop::fail(format!("the NRT of {target} is gone")));
+        return Err(StepError::fail(format!("the NRT of {target} is gone")));
     };
     let zones = before.zones.iter().map(|zone| zone.allocatable().core());
     let largest = zones.reduce(|most, zone| most.highest(&zone));
@@ -190,7 +198,7 @@ async fn over_allocatable(ctx: &Context) -> Result<(), Stop> {
     let plan = arena.confine(PodPlan::new(
         "testpod",
         ctx.scheduler(),
-        [Asks::Limits(request.clone())],
+        [ResourceRequest::Limits(request.clone())],
     ));
     let reason = scope.alignment_failure();
     ctx.step(
@@ -209,7 +217,7 @@ async fn over_allocatable(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Fills all zones with pods that each take nearly a whole zone: every node has room for two.
-async fn scale_up(ctx: &Context) -> Result<(), Stop> {
+async fn scale_up(ctx: &Context) -> Result<(), StepError> {
     let free = Resources::literal("6c 6Gi");
     let title = format!("two nodes have a zone with {free}");
     let (arena, _) = one_scope(ctx, &title, &Fit::Zone(free.clone())).await?;
@@ -222,7 +230,7 @@ async fn scale_up(ctx: &Context) -> Result<(), Stop> {
     let plan = arena.confine(PodPlan::new(
         "test-dp-scaleup",
         ctx.scheduler(),
-        [Asks::Limits(request.clone())],
+        [ResourceRequest::Limits(request.clone())],
     ));
     let nodes = arena.nodes().len();
     let replicas = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);

@@ -9,9 +9,9 @@ use crate::checks::node_of;
 use crate::context::Context;
 use crate::observed::difference;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Need, Scenario, Scope, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str = "[serial] numaresources profile update";
 const LABELS: &[&str] = &["feature:wlplacement", "feature:nonrt", "no_nrt"];
@@ -19,7 +19,7 @@ const LABELS: &[&str] = &["feature:wlplacement", "feature:nonrt", "no_nrt"];
 struct Row {
     id: &'static str,
     test_id: u32,
-    asks: fn() -> Asks,
+    resources: fn() -> ResourceRequest,
     text: &'static str,
 }
 
@@ -27,19 +27,19 @@ static ROWS: &[Row] = &[
     Row {
         id: "nonrt/best-effort",
         test_id: 85012,
-        asks: || Asks::Nothing,
+        resources: || ResourceRequest::Nothing,
         text: "should make a best-effort pod running",
     },
     Row {
         id: "nonrt/burstable",
         test_id: 85013,
-        asks: || Asks::Requests(Resources::literal("256Mi")),
+        resources: || ResourceRequest::Requests(Resources::literal("256Mi")),
         text: "should make a burstable pod running",
     },
     Row {
         id: "nonrt/guaranteed",
         test_id: 47611,
-        asks: || Asks::Limits(Resources::literal(GUARANTEED)),
+        resources: || ResourceRequest::Limits(Resources::literal(GUARANTEED)),
         text: "should make a guaranteed pod running",
     },
 ];
@@ -64,7 +64,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         .collect()
 }
 
-async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
+async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let before_groups = ctx.operator_resource().await?.spec.node_groups;
     let fit = Fit::Zone(Resources::literal(GUARANTEED));
     let title = format!("a node has a zone with {GUARANTEED}");
@@ -80,8 +80,12 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
     })
     .await?;
     let before = ctx.topologies().await?;
-    let asks = (row.asks)();
-    let plan = arena.confine(PodPlan::new("testpod", ctx.scheduler(), [asks.clone()]));
+    let resources = (row.resources)();
+    let plan = arena.confine(PodPlan::new(
+        "testpod",
+        ctx.scheduler(),
+        [resources.clone()],
+    ));
     let pod = ctx
         .step("the pod runs", async {
             ctx.create(plan.pod()).await?;
@@ -91,7 +95,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
         .remove(0);
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(&pod),
+        ctx.scheduled_by_stack(&pod),
     )
     .await?;
     ctx.step("no NRT has changed", async {
@@ -99,7 +103,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
         tokio::time::sleep(TIME_TO_PUBLISH).await;
         match difference(&before, &ctx.topologies().await?) {
             None => Ok(()),
-            Some(seen) => Err(Stop::mismatch("an NRT changed", "no change", seen)),
+            Some(seen) => Err(StepError::mismatch("an NRT changed", "no change", seen)),
         }
     })
     .await?;
@@ -109,12 +113,12 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
         ctx.settle().await.map(drop)
     })
     .await?;
-    let Asks::Limits(request) = asks else {
+    let ResourceRequest::Limits(request) = resources else {
         return Ok(());
     };
     let node = node_of(&pod).unwrap_or_default();
     let Some(before) = before.iter().find(|topology| topology.node == node) else {
-        return Err(Stop::fail(format!("node {node} has no NRT")));
+        return Err(StepError::fail(format!("node {node} has no NRT")));
     };
     ctx.step(
         format!("one zone of the pod's node accounts for {request}"),

@@ -11,9 +11,9 @@ use crate::arena::{Arena, Fit};
 use crate::context::Context;
 use crate::observed::NodeTopology;
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str = "[serial][disruptive][scheduler] numaresources workload overhead";
 const LABELS: &[&str] = &["disruptive", "scheduler", "feature:overhead"];
@@ -53,7 +53,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-async fn arena(ctx: &Context) -> Result<Arena, Stop> {
+async fn arena(ctx: &Context) -> Result<Arena, StepError> {
     // the pod, its overhead rounded up, and what is left for others
     let room = Resources::literal("9c 8Gi");
     let title = format!("two nodes have a zone with {room}");
@@ -61,7 +61,7 @@ async fn arena(ctx: &Context) -> Result<Arena, Stop> {
 }
 
 /// Creates a runtime class whose pods have this overhead on their node.
-async fn class(ctx: &Context, node: &str, overhead: &Resources) -> Result<(), Stop> {
+async fn class(ctx: &Context, node: &str, overhead: &Resources) -> Result<(), StepError> {
     let title = format!("runtime class {CLASS} has an overhead of {overhead}");
     ctx.step(title, async {
         let node = Api::<Node>::all(ctx.client()).get(node).await?;
@@ -71,7 +71,7 @@ async fn class(ctx: &Context, node: &str, overhead: &Resources) -> Result<(), St
             .iter()
             .filter_map(|handler| handler.name.as_deref());
         let Some(handler) = names.find(|name| HANDLERS.contains(name)) else {
-            return Err(Stop::fail(format!(
+            return Err(StepError::fail(format!(
                 "the node has none of the runtime handlers {HANDLERS:?}"
             )));
         };
@@ -92,19 +92,19 @@ async fn class(ctx: &Context, node: &str, overhead: &Resources) -> Result<(), St
 }
 
 fn plan(ctx: &Context, arena: &Arena) -> PodPlan {
-    let asks = Asks::Limits(Resources::literal(REQUEST));
+    let resources = ResourceRequest::Limits(Resources::literal(REQUEST));
     arena
-        .confine(PodPlan::new("test-dp", ctx.scheduler(), [asks]))
+        .confine(PodPlan::new("test-dp", ctx.scheduler(), [resources]))
         .of_runtime_class(CLASS)
 }
 
-fn zones_of<'a>(nodes: &'a [NodeTopology], arena: &Arena) -> Result<&'a NodeTopology, Stop> {
+fn zones_of<'a>(nodes: &'a [NodeTopology], arena: &Arena) -> Result<&'a NodeTopology, StepError> {
     let target = &arena.target().node;
     let found = nodes.iter().find(|node| node.node == *target);
-    found.ok_or_else(|| Stop::fail(format!("the NRT of {target} is gone")))
+    found.ok_or_else(|| StepError::fail(format!("the NRT of {target} is gone")))
 }
 
-async fn not_accounted(ctx: &Context) -> Result<(), Stop> {
+async fn not_accounted(ctx: &Context) -> Result<(), StepError> {
     let arena = arena(ctx).await?;
     let overhead = Resources::literal("500m 500M");
     class(ctx, &arena.target().node, &overhead).await?;
@@ -129,17 +129,17 @@ async fn not_accounted(ctx: &Context) -> Result<(), Stop> {
             ctx.on_node(pod, &before.node)?;
             let seen = pod.spec.as_ref().and_then(|spec| spec.overhead.clone());
             let seen = Resources::from_quantities(&seen.unwrap_or_default())
-                .map_err(|error| Stop::fail(error.to_string()))?;
+                .map_err(|error| StepError::fail(error.to_string()))?;
             if seen == overhead {
                 Ok(())
             } else {
-                Err(Stop::mismatch("another overhead", &overhead, seen))
+                Err(StepError::mismatch("another overhead", &overhead, seen))
             }
         })
         .await?;
         ctx.step(
             "the scheduler under test placed it",
-            ctx.scheduled_by_us(pod),
+            ctx.scheduled_by_stack(pod),
         )
         .await?;
     }
@@ -151,7 +151,7 @@ async fn not_accounted(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn too_big(ctx: &Context) -> Result<(), Stop> {
+async fn too_big(ctx: &Context) -> Result<(), StepError> {
     let arena = arena(ctx).await?;
     let zones = arena
         .target()

@@ -9,15 +9,15 @@ use crate::context::Context;
 use crate::observed::NodeTopology;
 use crate::padding::Pad;
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
 use crate::scenarios::fundamentals::all_scheduled;
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str = "[serial][disruptive][scheduler] numaresources workload placement";
 const LABELS: &[&str] = &["disruptive", "scheduler", "feature:wlplacement"];
 /// What is left in each zone of nodes on which the workload must not fit.
-const LITTLE: &str = "1c 4G";
+const LEFT_IN_ZONES: &str = "1c 4G";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let scenario = |id, test_id, own, text, body: Body| Scenario {
@@ -50,15 +50,15 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Nodes of one scope, of which only the target has room.
-struct Ground {
+struct PreparedNodes {
     arena: Arena,
     scope: Scope,
     pads: Vec<Pad>,
     before: NodeTopology,
 }
 
-impl Ground {
-    async fn new(ctx: &Context) -> Result<Self, Stop> {
+impl PreparedNodes {
+    async fn new(ctx: &Context) -> Result<Self, StepError> {
         let count = |scope| ctx.facts().candidates(Some(scope)).count();
         let scope = if count(Scope::Container) >= count(Scope::Pod) {
             Scope::Container
@@ -72,7 +72,7 @@ impl Ground {
                 ctx.arena(Some(scope), 2, &fit),
             )
             .await?;
-        let little = Resources::literal(LITTLE);
+        let little = Resources::literal(LEFT_IN_ZONES);
         let title = format!("all nodes but the target are padded to {little} a zone");
         let pads = ctx
             .step(title, async {
@@ -96,20 +96,26 @@ impl Ground {
 
     /// Plans a deployment's pod with two containers.
     fn pair(&self, ctx: &Context, first: &str) -> PodPlan {
-        let asks = [first, "2c 100Mi"].map(|list| Asks::Limits(Resources::literal(list)));
+        let resources =
+            [first, "2c 100Mi"].map(|list| ResourceRequest::Limits(Resources::literal(list)));
         self.arena
-            .confine(PodPlan::new("testdp47591", ctx.scheduler(), asks))
+            .confine(PodPlan::new("testdp47591", ctx.scheduler(), resources))
     }
 
     /// Plans a deployment's pod with one container.
     fn single(&self, ctx: &Context, request: &Resources) -> PodPlan {
-        let asks = [Asks::Limits(request.clone())];
+        let resources = [ResourceRequest::Limits(request.clone())];
         self.arena
-            .confine(PodPlan::new("testdp48746", ctx.scheduler(), asks))
+            .confine(PodPlan::new("testdp48746", ctx.scheduler(), resources))
     }
 
     /// Checks that all of these pods are on the target, were placed by the scheduler under test, and are accounted for.
-    async fn hosts(&self, ctx: &Context, pods: &[Pod], total: &Resources) -> Result<(), Stop> {
+    async fn check_target_holds(
+        &self,
+        ctx: &Context,
+        pods: &[Pod],
+        total: &Resources,
+    ) -> Result<(), StepError> {
         ctx.step("the target has all of it", async {
             pods.iter()
                 .try_for_each(|pod| ctx.on_node(pod, &self.before.node))
@@ -129,7 +135,7 @@ impl Ground {
     }
 }
 
-async fn updated(ctx: &Context, plan: &PodPlan, replicas: i32) -> Result<Vec<Pod>, Stop> {
+async fn updated(ctx: &Context, plan: &PodPlan, replicas: i32) -> Result<Vec<Pod>, StepError> {
     let title = format!("the deployment is complete with {} a pod", plan.total());
     ctx.step(title, async {
         ctx.update_deployment(plan, replicas).await?;
@@ -139,9 +145,9 @@ async fn updated(ctx: &Context, plan: &PodPlan, replicas: i32) -> Result<Vec<Pod
     .await
 }
 
-async fn modify_workload(ctx: &Context) -> Result<(), Stop> {
-    let ground = Ground::new(ctx).await?;
-    let plan = ground.pair(ctx, "2c 100Mi");
+async fn modify_workload(ctx: &Context) -> Result<(), StepError> {
+    let prepared = PreparedNodes::new(ctx).await?;
+    let plan = prepared.pair(ctx, "2c 100Mi");
     let pods = ctx
         .step("the deployment is complete", async {
             ctx.create(plan.deployment(1)).await?;
@@ -149,25 +155,29 @@ async fn modify_workload(ctx: &Context) -> Result<(), Stop> {
                 .await
         })
         .await?;
-    ground.hosts(ctx, &pods, &plan.total()).await?;
-    let plan = ground.pair(ctx, "3c 100Mi");
-    let pods = updated(ctx, &plan, 1).await?;
-    ground.hosts(ctx, &pods, &plan.total()).await?;
-    ctx.step("the padding is removed", ctx.unpad(&ground.pads))
+    prepared
+        .check_target_holds(ctx, &pods, &plan.total())
         .await?;
-    let little = Resources::literal(LITTLE);
+    let plan = prepared.pair(ctx, "3c 100Mi");
+    let pods = updated(ctx, &plan, 1).await?;
+    prepared
+        .check_target_holds(ctx, &pods, &plan.total())
+        .await?;
+    ctx.step("the padding is removed", ctx.unpad(&prepared.pads))
+        .await?;
+    let little = Resources::literal(LEFT_IN_ZONES);
     let reorganized = ctx
         .step(
             format!("the target is padded to {little} a zone instead"),
             async {
-                let now = ctx.topology(&ground.before.node).await?;
+                let now = ctx.topology(&prepared.before.node).await?;
                 let free = [little.clone(), little.clone()];
                 let pads = ctx.pad(&now, &free, "target").await?;
                 ctx.padded(&pads).await
             },
         )
         .await?;
-    let plan = ground.pair(ctx, "6c 100Mi");
+    let plan = prepared.pair(ctx, "6c 100Mi");
     let pods = updated(ctx, &plan, 1).await?;
     let node = pods
         .first()
@@ -175,20 +185,24 @@ async fn modify_workload(ctx: &Context) -> Result<(), Stop> {
         .unwrap_or_default()
         .to_owned();
     ctx.step("its pod is on another node", async {
-        if node == ground.before.node {
-            return Err(Stop::mismatch("it is on the full node", "another", &node));
+        if node == prepared.before.node {
+            return Err(StepError::mismatch(
+                "it is on the full node",
+                "another",
+                &node,
+            ));
         }
         Ok(())
     })
     .await?;
     all_scheduled(ctx, &pods).await?;
     let Some(before) = reorganized.iter().find(|topology| topology.node == node) else {
-        return Err(Stop::fail(format!("node {node} has no NRT")));
+        return Err(StepError::fail(format!("node {node} has no NRT")));
     };
     let total = plan.total();
     ctx.step(
         format!("the zones of that node account for {total}"),
-        ctx.accounted(before, &total, true, ground.scope),
+        ctx.accounted(before, &total, true, prepared.scope),
     )
     .await?;
     ctx.step("after the deletion the zones are as before", async {
@@ -201,17 +215,17 @@ async fn modify_workload(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Replaces two pods that each take a zone by smaller ones.
-async fn modify_two_replicas(ctx: &Context) -> Result<(), Stop> {
-    let ground = Ground::new(ctx).await?;
-    let base = ctx.base_load(&ground.before.node).await?.core();
-    let zones = ground
+async fn modify_two_replicas(ctx: &Context) -> Result<(), StepError> {
+    let prepared = PreparedNodes::new(ctx).await?;
+    let base = ctx.base_load(&prepared.before.node).await?.core();
+    let zones = prepared
         .before
         .zones
         .iter()
         .map(|zone| zone.available().core());
     let least = zones.reduce(|least, zone| least.lowest(&zone));
     let request = least.unwrap_or_default().minus(&base);
-    let plan = ground.single(ctx, &request);
+    let plan = prepared.single(ctx, &request);
     let pods = ctx
         .step(format!("two pods with {request} run"), async {
             let mut deployment = plan.deployment(2);
@@ -227,18 +241,22 @@ async fn modify_two_replicas(ctx: &Context) -> Result<(), Stop> {
                 .await
         })
         .await?;
-    ground.hosts(ctx, &pods, &request.plus(&request)).await?;
+    prepared
+        .check_target_holds(ctx, &pods, &request.plus(&request))
+        .await?;
     let less = request.minus(&Resources::literal("4c 100Mi"));
-    let plan = ground.single(ctx, &less);
+    let plan = prepared.single(ctx, &less);
     let pods = updated(ctx, &plan, 2).await?;
-    ground.hosts(ctx, &pods, &less.plus(&less)).await?;
-    ctx.step("the padding is removed", ctx.unpad(&ground.pads))
+    prepared
+        .check_target_holds(ctx, &pods, &less.plus(&less))
+        .await?;
+    ctx.step("the padding is removed", ctx.unpad(&prepared.pads))
         .await?;
     ctx.step("after the deletion the zones are as before", async {
         ctx.delete::<Deployment>(plan.name()).await?;
         ctx.pods_created(&plan.selector_labels(), 0).await?;
         ctx.settle().await?;
-        ctx.restored(&ground.before).await
+        ctx.restored(&prepared.before).await
     })
     .await
 }

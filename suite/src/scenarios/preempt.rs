@@ -10,12 +10,12 @@ use crate::arena::Fit;
 use crate::checks::{describe, phase};
 use crate::context::{Context, RUN_LABEL};
 use crate::observed::NodeTopology;
-use crate::padding::{NUMACELL, to_take};
-use crate::recorder::Look;
+use crate::padding::{NUMACELL, amounts_to_pad};
+use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources};
-use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::scenario::{Body, Need, Scenario, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str =
     "[serial][disruptive][scheduler] numaresources priority-based workload placement";
@@ -118,7 +118,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Makes one node the only one that accepts pods and sets the scheduler to preempt by zones. Returns the state of that node.
-async fn lone_target(ctx: &Context) -> Result<NodeTopology, Stop> {
+async fn only_schedulable_node(ctx: &Context) -> Result<NodeTopology, StepError> {
     ctx.step("the priority classes exist", priority_classes(ctx))
         .await?;
     ctx.step(
@@ -142,7 +142,7 @@ async fn lone_target(ctx: &Context) -> Result<NodeTopology, Stop> {
     .await
 }
 
-async fn priority_classes(ctx: &Context) -> Result<(), Stop> {
+async fn priority_classes(ctx: &Context) -> Result<(), StepError> {
     for (name, value) in [(LOW, 100), (MEDIUM, 200), (HIGH, 300)] {
         let object = PriorityClass {
             metadata: ObjectMeta {
@@ -160,7 +160,7 @@ async fn priority_classes(ctx: &Context) -> Result<(), Stop> {
 
 /// Returns what the pods of the target request without holding it in a zone; that much is left in every zone. A sum of zero counts as the
 /// least amount to which such a sum is rounded.
-async fn base_load(ctx: &Context, target: &NodeTopology) -> Result<Resources, Stop> {
+async fn base_load(ctx: &Context, target: &NodeTopology) -> Result<Resources, StepError> {
     let mut base = ctx.base_load(&target.node).await?.core();
     for (name, least) in Resources::literal("2c 1G").iter() {
         if base.milli(name) == 0 {
@@ -177,14 +177,18 @@ async fn fill(
     name: &str,
     class: Option<&str>,
     leave: &Resources,
-) -> Result<Vec<(PodPlan, Pod)>, Stop> {
+) -> Result<Vec<(PodPlan, Pod)>, StepError> {
     let mut plans = Vec::new();
     for zone in &target.zones {
-        let take = to_take(zone, leave)
-            .map_err(|error| Stop::fail(format!("cannot fill {}: {error}", target.node)))?;
+        let take = amounts_to_pad(zone, leave)
+            .map_err(|error| StepError::fail(format!("cannot fill {}: {error}", target.node)))?;
         let limits = pinned(&take, zone.id);
         let name = format!("{name}-{}", zone.id);
-        plans.push(PodPlan::new(&name, ctx.scheduler(), [Asks::Limits(limits)]));
+        plans.push(PodPlan::new(
+            &name,
+            ctx.scheduler(),
+            [ResourceRequest::Limits(limits)],
+        ));
     }
     run(ctx, plans, class).await
 }
@@ -201,7 +205,7 @@ async fn run(
     ctx: &Context,
     plans: Vec<PodPlan>,
     class: Option<&str>,
-) -> Result<Vec<(PodPlan, Pod)>, Stop> {
+) -> Result<Vec<(PodPlan, Pod)>, StepError> {
     let mut names = Vec::new();
     for plan in &plans {
         let pod = plan.clone().with_priority_class(class).pod();
@@ -214,7 +218,7 @@ async fn run(
 }
 
 /// Checks that the pods continue to run.
-async fn untouched(ctx: &Context, pods: &[&Pod]) -> Result<(), Stop> {
+async fn keep_running(ctx: &Context, pods: &[&Pod]) -> Result<(), StepError> {
     for before in pods {
         let found = ctx.api::<Pod>().get_opt(&before.name_any()).await?;
         let same = found.as_ref().is_some_and(|now| {
@@ -226,15 +230,15 @@ async fn untouched(ctx: &Context, pods: &[&Pod]) -> Result<(), Stop> {
             let seen = found
                 .as_ref()
                 .map_or_else(|| "it is gone".to_owned(), describe);
-            let message = format!("pod {} was touched", before.name_any());
-            return Err(Stop::mismatch(message, describe(before), seen));
+            let message = format!("pod {} does not run on", before.name_any());
+            return Err(StepError::mismatch(message, describe(before), seen));
         }
     }
     Ok(())
 }
 
 /// Checks that the pod stays pending and its condition says that preemption does not help.
-async fn is_not_helped(ctx: &Context, name: &str) -> Result<(), Stop> {
+async fn stays_pending_without_preemption(ctx: &Context, name: &str) -> Result<(), StepError> {
     ctx.stay_pending(&[name.to_owned()], NOT_HELPFUL).await?;
     let status = ctx.pod(name).await?.status.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
@@ -246,7 +250,7 @@ async fn is_not_helped(ctx: &Context, name: &str) -> Result<(), Stop> {
     {
         return Ok(());
     }
-    Err(Stop::mismatch(
+    Err(StepError::mismatch(
         format!("conditions of pod {name}"),
         format!("PodScheduled alone: False, Unschedulable, {NOT_HELPFUL}"),
         format!("{conditions:?}"),
@@ -254,7 +258,7 @@ async fn is_not_helped(ctx: &Context, name: &str) -> Result<(), Stop> {
 }
 
 /// Waits until one of the pods is gone and checks that all others continue to run. Returns the name of the one that is gone.
-async fn one_goes(ctx: &Context, pods: &[&Pod]) -> Result<String, Stop> {
+async fn wait_for_eviction(ctx: &Context, pods: &[&Pod]) -> Result<String, StepError> {
     let api = ctx.api::<Pod>();
     let gone = ctx
         .until(
@@ -263,10 +267,10 @@ async fn one_goes(ctx: &Context, pods: &[&Pod]) -> Result<String, Stop> {
             async || {
                 for pod in pods {
                     if api.get_opt(&pod.name_any()).await?.is_none() {
-                        return Ok(Look::Ready(pod.name_any()));
+                        return Ok(PollResult::Ready(pod.name_any()));
                     }
                 }
-                Ok(Look::NotYet("all are there".to_owned()))
+                Ok(PollResult::NotYet("all are there".to_owned()))
             },
         )
         .await?;
@@ -275,12 +279,12 @@ async fn one_goes(ctx: &Context, pods: &[&Pod]) -> Result<String, Stop> {
         .copied()
         .filter(|pod| pod.name_any() != gone)
         .collect();
-    untouched(ctx, &others).await?;
+    keep_running(ctx, &others).await?;
     Ok(gone)
 }
 
-async fn one_by_one(ctx: &Context, row: &Row) -> Result<(), Stop> {
-    let target = lone_target(ctx).await?;
+async fn one_by_one(ctx: &Context, row: &Row) -> Result<(), StepError> {
+    let target = only_schedulable_node(ctx).await?;
     let base = base_load(ctx, &target).await?;
     let fillers = ctx
         .step(
@@ -289,27 +293,35 @@ async fn one_by_one(ctx: &Context, row: &Row) -> Result<(), Stop> {
         )
         .await?;
     let pods: Vec<&Pod> = fillers.iter().map(|(_, pod)| pod).collect();
-    let asks = fillers[0].0.total();
-    let plan = PodPlan::new("test-workload", ctx.scheduler(), [Asks::Limits(asks)])
-        .with_priority_class(row.pod);
+    let resources = fillers[0].0.total();
+    let plan = PodPlan::new(
+        "test-workload",
+        ctx.scheduler(),
+        [ResourceRequest::Limits(resources)],
+    )
+    .with_priority_class(row.pod);
     ctx.create(plan.pod()).await?;
     if row.evicts {
         ctx.step("the pod runs in the place of one of them", async {
             ctx.pods_running(&[plan.name().to_owned()]).await?;
-            let gone = one_goes(ctx, &pods).await?;
+            let gone = wait_for_eviction(ctx, &pods).await?;
             ctx.recorder.saw(format!("{gone} gave way"));
             Ok(())
         })
         .await
     } else {
-        ctx.step("the pod stays pending", is_not_helped(ctx, plan.name()))
-            .await?;
-        ctx.step("the others run on", untouched(ctx, &pods)).await
+        ctx.step(
+            "the pod stays pending",
+            stays_pending_without_preemption(ctx, plan.name()),
+        )
+        .await?;
+        ctx.step("the others run on", keep_running(ctx, &pods))
+            .await
     }
 }
 
-async fn mixed_priorities(ctx: &Context) -> Result<(), Stop> {
-    let target = lone_target(ctx).await?;
+async fn mixed_priorities(ctx: &Context) -> Result<(), StepError> {
+    let target = only_schedulable_node(ctx).await?;
     let base = base_load(ctx, &target).await?;
     let times = |count: usize| Resources::sum(std::iter::repeat_n(&base, count));
     let seven = times(7);
@@ -318,7 +330,7 @@ async fn mixed_priorities(ctx: &Context) -> Result<(), Stop> {
         .iter()
         .find(|zone| !seven.fits_in(&zone.available()))
     {
-        return Err(Stop::Skip(format!(
+        return Err(StepError::Skip(format!(
             "wanted {seven} in each zone of {}; {} has {}",
             target.node,
             zone.name,
@@ -328,9 +340,9 @@ async fn mixed_priorities(ctx: &Context) -> Result<(), Stop> {
     let mut fillers = ctx
         .step("two small pods of no class run in each zone", async {
             let plans = target.zones.iter().map(|zone| {
-                let asks = [(); 2].map(|()| Asks::Limits(pinned(&base, zone.id)));
+                let resources = [(); 2].map(|()| ResourceRequest::Limits(pinned(&base, zone.id)));
                 let name = format!("default-priority-filler-{}", zone.id);
-                PodPlan::new(&name, ctx.scheduler(), asks)
+                PodPlan::new(&name, ctx.scheduler(), resources)
             });
             run(ctx, plans.collect(), None).await
         })
@@ -346,7 +358,7 @@ async fn mixed_priorities(ctx: &Context) -> Result<(), Stop> {
     fillers.extend(medium);
     let pods: Vec<&Pod> = fillers.iter().map(|(_, pod)| pod).collect();
     let preemptor = |name: &str, class: &str| {
-        PodPlan::new(name, ctx.scheduler(), [Asks::Limits(times(4))])
+        PodPlan::new(name, ctx.scheduler(), [ResourceRequest::Limits(times(4))])
             .with_priority_class(Some(class))
     };
     let low = preemptor("preemptor-phase-1", LOW);
@@ -354,8 +366,8 @@ async fn mixed_priorities(ctx: &Context) -> Result<(), Stop> {
         "a pod that the small ones cannot make room for waits",
         async {
             ctx.create(low.pod()).await?;
-            is_not_helped(ctx, low.name()).await?;
-            untouched(ctx, &pods).await?;
+            stays_pending_without_preemption(ctx, low.name()).await?;
+            keep_running(ctx, &pods).await?;
             ctx.delete::<Pod>(low.name()).await
         },
     )
@@ -366,20 +378,20 @@ async fn mixed_priorities(ctx: &Context) -> Result<(), Stop> {
         async {
             ctx.create(high.pod()).await?;
             ctx.pods_running(&[high.name().to_owned()]).await?;
-            let gone = one_goes(ctx, &pods).await?;
+            let gone = wait_for_eviction(ctx, &pods).await?;
             if candidates.contains(&gone) {
                 ctx.recorder.saw(format!("{gone} gave way"));
                 return Ok(());
             }
             let message = "the wrong pod gave way";
-            Err(Stop::mismatch(message, candidates.join(" or "), gone))
+            Err(StepError::mismatch(message, candidates.join(" or "), gone))
         },
     )
     .await
 }
 
-async fn burst_fits(ctx: &Context) -> Result<(), Stop> {
-    let target = lone_target(ctx).await?;
+async fn burst_fits(ctx: &Context) -> Result<(), StepError> {
+    let target = only_schedulable_node(ctx).await?;
     let base = base_load(ctx, &target).await?;
     let each = base.milli(CPU);
     let mut count = 0;
@@ -387,12 +399,12 @@ async fn burst_fits(ctx: &Context) -> Result<(), Stop> {
         let fit = (zone.available().milli(CPU) - each) / each;
         if fit < 4 {
             let message = format!("wanted room for 4 pods in {}; seen {fit}", zone.name);
-            return Err(Stop::Skip(message));
+            return Err(StepError::Skip(message));
         }
         count += usize::try_from(fit).unwrap_or_default();
     }
-    let mut asks = Resources::literal("32Mi");
-    asks.set(CPU, each);
+    let mut resources = Resources::literal("32Mi");
+    resources.set(CPU, each);
     let names: Vec<String> = (0..count).map(|index| format!("pod-{index}")).collect();
     let pods = ctx
         .step(
@@ -400,7 +412,11 @@ async fn burst_fits(ctx: &Context) -> Result<(), Stop> {
             async {
                 for (index, name) in names.iter().enumerate() {
                     let class = if index + 2 < count { LOW } else { HIGH };
-                    let plan = PodPlan::new(name, ctx.scheduler(), [Asks::Limits(asks.clone())]);
+                    let plan = PodPlan::new(
+                        name,
+                        ctx.scheduler(),
+                        [ResourceRequest::Limits(resources.clone())],
+                    );
                     ctx.create(plan.with_priority_class(Some(class)).pod())
                         .await?;
                 }
@@ -410,7 +426,7 @@ async fn burst_fits(ctx: &Context) -> Result<(), Stop> {
         .await?;
     ctx.step("none was evicted", async {
         ctx.settle().await?;
-        untouched(ctx, &pods.iter().collect::<Vec<_>>()).await
+        keep_running(ctx, &pods.iter().collect::<Vec<_>>()).await
     })
     .await
 }

@@ -8,9 +8,9 @@ use crate::context::Context;
 use crate::observed::{NodeTopology, difference};
 use crate::padding::NUMACELL;
 use crate::resources::{CPU, MEMORY, Resources};
-use crate::scenario::{Body, Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str =
     "[serial][disruptive][scheduler][resacct] numaresources workload resource accounting";
@@ -81,7 +81,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-async fn pending_then_scheduled(ctx: &Context) -> Result<(), Stop> {
+async fn pending_then_scheduled(ctx: &Context) -> Result<(), StepError> {
     let request = Resources::literal("4c 8Gi");
     let title = format!("two nodes have a zone with {request}");
     let (arena, scope) = one_scope(ctx, &title, &Fit::Zone(request.clone())).await?;
@@ -106,7 +106,7 @@ async fn pending_then_scheduled(ctx: &Context) -> Result<(), Stop> {
         })
         .await?;
     let Some(before) = padded.iter().find(|node| node.node == arena.target().node) else {
-        return Err(Stop::fail(format!(
+        return Err(StepError::fail(format!(
             "the NRT of {} is gone",
             arena.target().node
         )));
@@ -118,13 +118,13 @@ async fn pending_then_scheduled(ctx: &Context) -> Result<(), Stop> {
         )
         .await?;
     let Some((last, before_last)) = holders else {
-        return Err(Stop::fail("the target has no zones"));
+        return Err(StepError::fail("the target has no zones"));
     };
 
     let plan = arena.confine(PodPlan::new(
         "testpod",
         ctx.scheduler(),
-        [Asks::Limits(request.clone())],
+        [ResourceRequest::Limits(request.clone())],
     ));
     ctx.step(
         format!("the pod stays pending: {}", scope.alignment_failure()),
@@ -147,7 +147,7 @@ async fn pending_then_scheduled(ctx: &Context) -> Result<(), Stop> {
     .await?;
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(&pod),
+        ctx.scheduled_by_stack(&pod),
     )
     .await?;
     ctx.step(
@@ -161,7 +161,7 @@ async fn pending_then_scheduled(ctx: &Context) -> Result<(), Stop> {
 async fn hold_zones(
     ctx: &Context,
     node: &NodeTopology,
-) -> Result<Option<(String, NodeTopology)>, Stop> {
+) -> Result<Option<(String, NodeTopology)>, StepError> {
     let mut last = None;
     for zone in &node.zones {
         let before = ctx.baseline_of(&node.node).await?;
@@ -169,7 +169,7 @@ async fn hold_zones(
         let mut limits = Resources::literal("1c 1Gi");
         limits.set(&format!("{NUMACELL}{:02}", zone.id), 1000);
         ctx.create(
-            PodPlan::new(&name, "", [Asks::Limits(limits)])
+            PodPlan::new(&name, "", [ResourceRequest::Limits(limits)])
                 .bound_to(&node.node)
                 .pod(),
         )
@@ -182,7 +182,7 @@ async fn hold_zones(
 }
 
 /// A node with room for pods that no zone accounts for; all other nodes are full.
-struct Ground {
+struct PreparedNodes {
     arena: Arena,
     scope: Scope,
     /// Base load of the target.
@@ -191,8 +191,8 @@ struct Ground {
     reference: Vec<NodeTopology>,
 }
 
-impl Ground {
-    async fn new(ctx: &Context) -> Result<Self, Stop> {
+impl PreparedNodes {
+    async fn new(ctx: &Context) -> Result<Self, StepError> {
         let title = "two nodes with two zones are there";
         let (arena, scope) = one_scope(ctx, title, &Fit::Anything).await?;
         let base = ctx.base_load(&arena.target().node).await?.core();
@@ -238,12 +238,17 @@ impl Ground {
         zone.map_or_else(Resources::new, |zone| zone.available().filtered(core))
     }
 
-    fn plan(&self, ctx: &Context, name: &str, asks: impl IntoIterator<Item = Asks>) -> PodPlan {
+    fn plan(
+        &self,
+        ctx: &Context,
+        name: &str,
+        resources: impl IntoIterator<Item = ResourceRequest>,
+    ) -> PodPlan {
         self.arena
-            .confine(PodPlan::new(name, ctx.scheduler(), asks))
+            .confine(PodPlan::new(name, ctx.scheduler(), resources))
     }
 
-    async fn placed(&self, ctx: &Context, pod: &Pod, on_target: bool) -> Result<(), Stop> {
+    async fn placed(&self, ctx: &Context, pod: &Pod, on_target: bool) -> Result<(), StepError> {
         if on_target {
             ctx.step("the pod is on the target", async {
                 ctx.on_node(pod, self.target())
@@ -252,23 +257,23 @@ impl Ground {
         }
         ctx.step(
             "the scheduler under test placed it",
-            ctx.scheduled_by_us(pod),
+            ctx.scheduled_by_stack(pod),
         )
         .await
     }
 
-    async fn unchanged(&self, ctx: &Context, node: &str) -> Result<(), Stop> {
+    async fn unchanged(&self, ctx: &Context, node: &str) -> Result<(), StepError> {
         ctx.step(
             "the exporter has seen the pod and no zone of any node changed",
             async {
                 let mut nodes = self.reference.iter();
                 let Some(node) = nodes.find(|topology| topology.node == node) else {
-                    return Err(Stop::fail(format!("node {node} has no NRT")));
+                    return Err(StepError::fail(format!("node {node} has no NRT")));
                 };
                 let nodes = ctx.barrier(node).await?;
                 match difference(&self.reference, &nodes) {
                     None => Ok(()),
-                    Some(seen) => Err(Stop::mismatch("an NRT changed", "no change", seen)),
+                    Some(seen) => Err(StepError::mismatch("an NRT changed", "no change", seen)),
                 }
             },
         )
@@ -277,22 +282,25 @@ impl Ground {
 }
 
 /// Checks that a pod that is not Guaranteed runs and does not change the zones of its node.
-async fn not_accounted(ctx: &Context, burstable: bool) -> Result<(), Stop> {
-    let ground = Ground::new(ctx).await?;
-    let request = ground.all();
-    let (asks, title) = if burstable {
+async fn not_accounted(ctx: &Context, burstable: bool) -> Result<(), StepError> {
+    let prepared = PreparedNodes::new(ctx).await?;
+    let request = prepared.all();
+    let (resources, title) = if burstable {
         let title = format!("a pod that requests {request} runs");
-        (Asks::Requests(request), title)
+        (ResourceRequest::Requests(request), title)
     } else {
-        (Asks::Nothing, "a best-effort pod runs".to_owned())
+        (
+            ResourceRequest::Nothing,
+            "a best-effort pod runs".to_owned(),
+        )
     };
-    let pod = run_pod(ctx, title, &ground.plan(ctx, "testpod", [asks])).await?;
-    ground.placed(ctx, &pod, burstable).await?;
+    let pod = run_pod(ctx, title, &prepared.plan(ctx, "testpod", [resources])).await?;
+    prepared.placed(ctx, &pod, burstable).await?;
     let node = crate::checks::node_of(&pod).unwrap_or_default();
-    ground.unchanged(ctx, node).await
+    prepared.unchanged(ctx, node).await
 }
 
-async fn run_pod(ctx: &Context, title: String, plan: &PodPlan) -> Result<Pod, Stop> {
+async fn run_pod(ctx: &Context, title: String, plan: &PodPlan) -> Result<Pod, StepError> {
     let pods = ctx.step(title, async {
         ctx.create(plan.pod()).await?;
         ctx.pods_running(&[plan.name().to_owned()]).await
@@ -300,12 +308,12 @@ async fn run_pod(ctx: &Context, title: String, plan: &PodPlan) -> Result<Pod, St
     Ok(pods.await?.remove(0))
 }
 
-async fn burstable_deployment(ctx: &Context) -> Result<(), Stop> {
-    let ground = Ground::new(ctx).await?;
-    let plan = ground.plan(ctx, "test-dp", [Asks::Requests(ground.all())]);
+async fn burstable_deployment(ctx: &Context) -> Result<(), StepError> {
+    let prepared = PreparedNodes::new(ctx).await?;
+    let plan = prepared.plan(ctx, "test-dp", [ResourceRequest::Requests(prepared.all())]);
     let title = format!(
         "a deployment of a pod that requests {} is complete",
-        ground.all()
+        prepared.all()
     );
     let pods = ctx
         .step(title, async {
@@ -315,19 +323,19 @@ async fn burstable_deployment(ctx: &Context) -> Result<(), Stop> {
         })
         .await?;
     for pod in &pods {
-        ground.placed(ctx, pod, true).await?;
+        prepared.placed(ctx, pod, true).await?;
     }
-    ground.unchanged(ctx, ground.target()).await
+    prepared.unchanged(ctx, prepared.target()).await
 }
 
-async fn burstable_daemon_set(ctx: &Context) -> Result<(), Stop> {
-    let ground = Ground::new(ctx).await?;
-    let plan = ground
-        .plan(ctx, "test-ds", [Asks::Requests(ground.all())])
-        .on_nodes_with(api::labels::HOSTNAME, ground.target());
+async fn burstable_daemon_set(ctx: &Context) -> Result<(), StepError> {
+    let prepared = PreparedNodes::new(ctx).await?;
+    let plan = prepared
+        .plan(ctx, "test-ds", [ResourceRequest::Requests(prepared.all())])
+        .on_nodes_with(api::labels::HOSTNAME, prepared.target());
     let title = format!(
         "a daemon set for the target, whose pod requests {}, runs",
-        ground.all()
+        prepared.all()
     );
     let pods = ctx
         .step(title, async {
@@ -339,37 +347,48 @@ async fn burstable_daemon_set(ctx: &Context) -> Result<(), Stop> {
         })
         .await?;
     for pod in &pods {
-        ground.placed(ctx, pod, true).await?;
+        prepared.placed(ctx, pod, true).await?;
     }
-    ground.unchanged(ctx, ground.target()).await
+    prepared.unchanged(ctx, prepared.target()).await
 }
 
 /// Runs a pod that is Burstable as a whole: one container has limits that a zone could hold, the other one only requests.
-async fn burstable_mixed(ctx: &Context) -> Result<(), Stop> {
-    let ground = Ground::new(ctx).await?;
-    let limits = ground.zone(0).minus(&ground.base);
-    let requests = match ground.scope {
-        Scope::Container => ground.zone(1).minus(&ground.base),
+async fn burstable_mixed(ctx: &Context) -> Result<(), StepError> {
+    let prepared = PreparedNodes::new(ctx).await?;
+    let limits = prepared.zone(0).minus(&prepared.base);
+    let requests = match prepared.scope {
+        Scope::Container => prepared.zone(1).minus(&prepared.base),
         Scope::Pod => Resources::literal("5Mi"),
     };
     let title =
         format!("a pod whose containers have limits of {limits} and request {requests} runs");
-    let asks = [Asks::Limits(limits), Asks::Requests(requests)];
-    let pod = run_pod(ctx, title, &ground.plan(ctx, "testpod", asks)).await?;
-    ground.placed(ctx, &pod, true).await?;
-    ground.unchanged(ctx, ground.target()).await
+    let resources = [
+        ResourceRequest::Limits(limits),
+        ResourceRequest::Requests(requests),
+    ];
+    let pod = run_pod(ctx, title, &prepared.plan(ctx, "testpod", resources)).await?;
+    prepared.placed(ctx, &pod, true).await?;
+    prepared.unchanged(ctx, prepared.target()).await
 }
 
 /// Checks that a Burstable pod takes the room of a Guaranteed one although no zone accounts for it.
-async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), Stop> {
-    let ground = Ground::new(ctx).await?;
-    let first = ground.plan(ctx, "testpod-first-bu", [Asks::Requests(ground.all())]);
-    let title = format!("a pod that requests {} runs", ground.all());
+async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), StepError> {
+    let prepared = PreparedNodes::new(ctx).await?;
+    let first = prepared.plan(
+        ctx,
+        "testpod-first-bu",
+        [ResourceRequest::Requests(prepared.all())],
+    );
+    let title = format!("a pod that requests {} runs", prepared.all());
     let pod = run_pod(ctx, title, &first).await?;
-    ground.placed(ctx, &pod, true).await?;
-    ground.unchanged(ctx, ground.target()).await?;
-    let whole = ground.zone(0);
-    let second = ground.plan(ctx, "testpod-second-gu", [Asks::Limits(whole.clone())]);
+    prepared.placed(ctx, &pod, true).await?;
+    prepared.unchanged(ctx, prepared.target()).await?;
+    let whole = prepared.zone(0);
+    let second = prepared.plan(
+        ctx,
+        "testpod-second-gu",
+        [ResourceRequest::Limits(whole.clone())],
+    );
     ctx.step(
         format!("a pod with limits of {whole} stays pending"),
         async {
@@ -379,7 +398,7 @@ async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), Stop> {
         },
     )
     .await?;
-    ground.unchanged(ctx, ground.target()).await?;
+    prepared.unchanged(ctx, prepared.target()).await?;
     let running = ctx
         .step("it runs when the other one is deleted", async {
             ctx.delete::<Pod>(first.name()).await?;
@@ -387,11 +406,11 @@ async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), Stop> {
         })
         .await?
         .remove(0);
-    ground.placed(ctx, &running, true).await?;
-    let before = ground.arena.target();
+    prepared.placed(ctx, &running, true).await?;
+    let before = prepared.arena.target();
     ctx.step(
         format!("the target accounts for {whole}"),
-        ctx.accounted(before, &whole, true, ground.scope),
+        ctx.accounted(before, &whole, true, prepared.scope),
     )
     .await?;
     ctx.step("after its deletion the zones are as before", async {
@@ -403,7 +422,7 @@ async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Takes two nodes of one scope: the scope that more nodes have.
-async fn one_scope(ctx: &Context, title: &str, fit: &Fit) -> Result<(Arena, Scope), Stop> {
+async fn one_scope(ctx: &Context, title: &str, fit: &Fit) -> Result<(Arena, Scope), StepError> {
     let count = |scope| ctx.facts().candidates(Some(scope)).count();
     let scope = if count(Scope::Pod) > count(Scope::Container) {
         Scope::Pod

@@ -5,12 +5,12 @@
 
 mod disrupted;
 mod endpoint;
+mod fingerprint;
 mod inside;
 mod installed;
 mod local;
 mod own;
 mod owned;
-mod proven;
 mod published;
 mod reported;
 
@@ -45,7 +45,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     all.extend(reported::scenarios());
     all.extend(endpoint::scenarios());
     all.extend(owned::scenarios());
-    all.extend(proven::scenarios());
+    all.extend(fingerprint::scenarios());
     all.extend(inside::scenarios());
     all.extend(installed::scenarios());
     all.extend(local::scenarios());

@@ -15,8 +15,8 @@ use serde_json::json;
 use crate::checks::{Rollout, describe, node_of};
 use crate::context::Context;
 use crate::ledger::Undo;
-use crate::recorder::Look;
-use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::recorder::PollResult;
+use crate::scenario::{Body, Need, Scenario, StepError, body};
 use crate::scenarios::{labels, title};
 
 const CONTEXT: &str = "[serial][disruptive] numaresources RTE tolerations support";
@@ -77,14 +77,14 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             84304,
             "tier3 slow",
             "should evict running RTE pod if taint-toleration matching criteria is shaken - CR toleration change",
-            body(|ctx| Box::pin(evicted(ctx, Shaken::Toleration))),
+            body(|ctx| Box::pin(evicted(ctx, ChangedSide::Toleration))),
         ),
         scenario(
             "rtetols/evict-on-taint-change",
             84305,
             "tier3 slow",
             "should evict running RTE pod if taint-toleration matching criteria is shaken - node taints change",
-            body(|ctx| Box::pin(evicted(ctx, Shaken::Taint))),
+            body(|ctx| Box::pin(evicted(ctx, ChangedSide::Taint))),
         ),
         scenario(
             "rtetols/partial-taints",
@@ -149,11 +149,11 @@ struct Exporters<'a> {
 }
 
 impl<'a> Exporters<'a> {
-    async fn find(ctx: &'a Context) -> Result<Self, Stop> {
+    async fn find(ctx: &'a Context) -> Result<Self, StepError> {
         ctx.step("the exporters of the first node group run", async {
             let status = ctx.operator_resource().await?.status.unwrap_or_default();
             let Some(first) = status.daemonsets.first() else {
-                return Err(Stop::fail("the status names no daemon sets"));
+                return Err(StepError::fail("the status names no daemon sets"));
             };
             let mut found = Self {
                 ctx,
@@ -170,7 +170,7 @@ impl<'a> Exporters<'a> {
     }
 
     /// Returns the nodes of all its pods, once no pod is being created or deleted: pods of the previous scenario may still be terminating.
-    async fn settled_nodes(&self) -> Result<Vec<String>, Stop> {
+    async fn settled_nodes(&self) -> Result<Vec<String>, StepError> {
         self.ctx
             .operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
             .await?;
@@ -179,7 +179,7 @@ impl<'a> Exporters<'a> {
         self.ctx
             .until(&what, limit, async || {
                 let Some(rollout) = self.rollout().await? else {
-                    return Ok(Look::NotYet("it is not there".to_owned()));
+                    return Ok(PollResult::NotYet("it is not there".to_owned()));
                 };
                 let pods = self.pods().await?;
                 let nodes = pods
@@ -190,9 +190,9 @@ impl<'a> Exporters<'a> {
                     && pods.len() == nodes.len()
                     && i32::try_from(nodes.len()) == Ok(rollout.wanted);
                 Ok(if rollout.is_over() && settled {
-                    Look::Ready(nodes)
+                    PollResult::Ready(nodes)
                 } else {
-                    Look::NotYet(format!("{rollout}; pods on {}", nodes.join(", ")))
+                    PollResult::NotYet(format!("{rollout}; pods on {}", nodes.join(", ")))
                 })
             })
             .await
@@ -208,7 +208,7 @@ impl<'a> Exporters<'a> {
     }
 
     /// Returns its pods, including those that are being deleted.
-    async fn pods(&self) -> Result<Vec<Pod>, Stop> {
+    async fn pods(&self) -> Result<Vec<Pod>, StepError> {
         let set = self.sets().get(&self.name).await?;
         let uid = set.uid();
         let pods = Api::<Pod>::namespaced(self.ctx.client(), &self.namespace);
@@ -221,30 +221,30 @@ impl<'a> Exporters<'a> {
     }
 
     /// Returns its pod on the tainted node.
-    async fn pod_there(&self) -> Result<Option<Pod>, Stop> {
+    async fn pod_there(&self) -> Result<Option<Pod>, StepError> {
         let pods = self.pods().await?;
         let mut pods = pods.into_iter();
         Ok(pods.find(|pod| node_of(pod) == Some(self.node())))
     }
 
-    async fn spec(&self) -> Result<DaemonSetSpec, Stop> {
+    async fn spec(&self) -> Result<DaemonSetSpec, StepError> {
         let set = self.sets().get(&self.name).await?;
         Ok(set.spec.unwrap_or_default())
     }
 
-    async fn tolerations(&self) -> Result<Vec<Toleration>, Stop> {
+    async fn tolerations(&self) -> Result<Vec<Toleration>, StepError> {
         let pod = self.spec().await?.template.spec.unwrap_or_default();
         Ok(pod.tolerations.unwrap_or_default())
     }
 
     /// Returns how far the rollout of the set is; `None` if the set does not exist.
-    async fn rollout(&self) -> Result<Option<Rollout>, Stop> {
+    async fn rollout(&self) -> Result<Option<Rollout>, StepError> {
         let set = self.sets().get_opt(&self.name).await?;
         Ok(set.as_ref().map(Rollout::of))
     }
 
     /// Waits until the set desires this many pods, and all of them are ready and up to date.
-    async fn ready_on(&self, count: usize) -> Result<(), Stop> {
+    async fn ready_on(&self, count: usize) -> Result<(), StepError> {
         // before that, the set may still reflect an older spec of the resource
         self.ctx
             .operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
@@ -255,19 +255,19 @@ impl<'a> Exporters<'a> {
         self.ctx
             .until(&what, limit, async || {
                 let Some(rollout) = self.rollout().await? else {
-                    return Ok(Look::NotYet("it is not there".to_owned()));
+                    return Ok(PollResult::NotYet("it is not there".to_owned()));
                 };
                 Ok(if rollout.is_over() && rollout.wanted == count {
-                    Look::Ready(())
+                    PollResult::Ready(())
                 } else {
-                    Look::NotYet(rollout.to_string())
+                    PollResult::NotYet(rollout.to_string())
                 })
             })
             .await
     }
 
     /// Waits until the set desires this many pods.
-    async fn wanted_on(&self, count: usize) -> Result<(), Stop> {
+    async fn wanted_on(&self, count: usize) -> Result<(), StepError> {
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         let what = format!("{} wants {count} pods", self.name);
         let limit = self.ctx.deadlines().running;
@@ -276,47 +276,47 @@ impl<'a> Exporters<'a> {
                 let status = self.sets().get(&self.name).await?.status;
                 let wanted = status.map_or(0, |status| status.desired_number_scheduled);
                 Ok(if wanted == count {
-                    Look::Ready(())
+                    PollResult::Ready(())
                 } else {
-                    Look::NotYet(format!("it wants {wanted}"))
+                    PollResult::NotYet(format!("it wants {wanted}"))
                 })
             })
             .await
     }
 
     /// Waits until a pod is gone.
-    async fn gone(&self, pod: &Pod) -> Result<(), Stop> {
+    async fn wait_until_gone(&self, pod: &Pod) -> Result<(), StepError> {
         let pods = Api::<Pod>::namespaced(self.ctx.client(), &self.namespace);
         let what = format!("pod {} is gone", pod.name_any());
         self.ctx
             .until(&what, self.ctx.deadlines().gone, async || {
                 let found = pods.get_opt(&pod.name_any()).await?;
                 Ok(match found.filter(|now| now.uid() == pod.uid()) {
-                    None => Look::Ready(()),
-                    Some(now) => Look::NotYet(describe(&now)),
+                    None => PollResult::Ready(()),
+                    Some(now) => PollResult::NotYet(describe(&now)),
                 })
             })
             .await
     }
 
     /// Waits until one of its pods is on the tainted node.
-    async fn is_there(&self) -> Result<Pod, Stop> {
+    async fn is_there(&self) -> Result<Pod, StepError> {
         let what = format!("an exporter is on {}", self.node());
         let limit = self.ctx.deadlines().running;
         self.ctx
             .until(&what, limit, async || {
                 Ok(match self.pod_there().await? {
-                    Some(pod) => Look::Ready(pod),
-                    None => Look::NotYet("none is".to_owned()),
+                    Some(pod) => PollResult::Ready(pod),
+                    None => PollResult::NotYet("none is".to_owned()),
                 })
             })
             .await
     }
 
-    async fn is_not_there(&self) -> Result<(), Stop> {
+    async fn is_not_there(&self) -> Result<(), StepError> {
         match self.pod_there().await? {
             None => Ok(()),
-            Some(pod) => Err(Stop::mismatch(
+            Some(pod) => Err(StepError::mismatch(
                 format!("an exporter on {}", self.node()),
                 "none",
                 describe(&pod),
@@ -324,20 +324,20 @@ impl<'a> Exporters<'a> {
         }
     }
 
-    async fn taint(&self, value: Option<&str>, effect: &str) -> Result<(), Stop> {
+    async fn taint(&self, value: Option<&str>, effect: &str) -> Result<(), StepError> {
         self.ctx
             .taint_node_with(self.node(), KEY, value, effect)
             .await
     }
 
-    async fn untaint(&self, effect: &str) -> Result<(), Stop> {
+    async fn untaint(&self, effect: &str) -> Result<(), StepError> {
         let undo = Undo::RemoveTaint {
             node: self.node().to_owned(),
             key: KEY.to_owned(),
             effect: effect.to_owned(),
         };
         let undone = undo.run(&self.ctx.client()).await;
-        undone.map_err(|error| Stop::fail(error.to_string()))
+        undone.map_err(|error| StepError::fail(error.to_string()))
     }
 }
 
@@ -351,12 +351,12 @@ fn tolerating(before: &NumaResourcesOperator, tolerations: &[Toleration]) -> Num
 }
 
 /// Sets the tolerations of the first group; the old ones are restored at the end.
-async fn tolerate(ctx: &Context, tolerations: &[Toleration]) -> Result<(), Stop> {
+async fn tolerate(ctx: &Context, tolerations: &[Toleration]) -> Result<(), StepError> {
     let object = tolerating(&ctx.operator_resource().await?, tolerations);
     ctx.set_node_groups(&object.spec.node_groups).await
 }
 
-async fn invalid_is_reported(ctx: &Context, wrong: Toleration) -> Result<(), Stop> {
+async fn invalid_is_reported(ctx: &Context, wrong: Toleration) -> Result<(), StepError> {
     let exporters = Exporters::find(ctx).await?;
     ctx.step("the resource is Degraded: Unsupported value", async {
         tolerate(ctx, &[wrong]).await?;
@@ -375,7 +375,7 @@ async fn invalid_is_reported(ctx: &Context, wrong: Toleration) -> Result<(), Sto
     .await
 }
 
-async fn changed_in_place(ctx: &Context) -> Result<(), Stop> {
+async fn changed_in_place(ctx: &Context) -> Result<(), StepError> {
     let exporters = Exporters::find(ctx).await?;
     let all = exporters.nodes.len();
     let first = exporters.tolerations().await?;
@@ -392,7 +392,7 @@ async fn changed_in_place(ctx: &Context) -> Result<(), Stop> {
         })
         .await?;
     if !old.is_disjoint(&recreated) {
-        return Err(Stop::fail("an exporter was not started again"));
+        return Err(StepError::fail("an exporter was not started again"));
     }
     ctx.step("and once more when it is taken back", async {
         let group = before.spec.node_groups.first();
@@ -401,7 +401,7 @@ async fn changed_in_place(ctx: &Context) -> Result<(), Stop> {
         becomes(&exporters, &first).await?;
         exporters.ready_on(all).await?;
         if !recreated.is_disjoint(&uids(&exporters.pods().await?)) {
-            return Err(Stop::fail("an exporter was not started again"));
+            return Err(StepError::fail("an exporter was not started again"));
         }
         Ok(())
     })
@@ -409,22 +409,22 @@ async fn changed_in_place(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Waits until the exporters have exactly these tolerations.
-async fn becomes(exporters: &Exporters<'_>, wanted: &[Toleration]) -> Result<(), Stop> {
+async fn becomes(exporters: &Exporters<'_>, wanted: &[Toleration]) -> Result<(), StepError> {
     let limit = exporters.ctx.deadlines().installed;
     exporters
         .ctx
         .until("the daemon set has the tolerations", limit, async || {
             let seen = exporters.tolerations().await?;
             Ok(if seen == wanted {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
-                Look::NotYet(json!(seen).to_string())
+                PollResult::NotYet(json!(seen).to_string())
             })
         })
         .await
 }
 
-async fn untolerated(ctx: &Context) -> Result<(), Stop> {
+async fn untolerated(ctx: &Context) -> Result<(), StepError> {
     let exporters = Exporters::find(ctx).await?;
     let all = exporters.nodes.len();
     ctx.step("exporters tolerate the taint of a node", async {
@@ -446,9 +446,9 @@ async fn untolerated(ctx: &Context) -> Result<(), Stop> {
             ctx.until("there is a new one", limit, async || {
                 let now = exporters.sets().get_opt(&exporters.name).await?;
                 Ok(match now {
-                    Some(now) if now.uid() != old.uid() => Look::Ready(()),
-                    Some(_) => Look::NotYet("the old one is there".to_owned()),
-                    None => Look::NotYet("it is gone".to_owned()),
+                    Some(now) if now.uid() != old.uid() => PollResult::Ready(()),
+                    Some(_) => PollResult::NotYet("the old one is there".to_owned()),
+                    None => PollResult::NotYet("it is gone".to_owned()),
                 })
             })
             .await?;
@@ -465,7 +465,7 @@ async fn untolerated(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Removes the taints and checks that every node has its exporter again.
-async fn restored(exporters: &Exporters<'_>, effects: &[&str]) -> Result<(), Stop> {
+async fn restored(exporters: &Exporters<'_>, effects: &[&str]) -> Result<(), StepError> {
     exporters
         .ctx
         .step("without the taint every node has its exporter", async {
@@ -479,12 +479,12 @@ async fn restored(exporters: &Exporters<'_>, effects: &[&str]) -> Result<(), Sto
 
 /// The side of the match that changes.
 #[derive(Clone, Copy)]
-enum Shaken {
+enum ChangedSide {
     Toleration,
     Taint,
 }
 
-async fn evicted(ctx: &Context, shaken: Shaken) -> Result<(), Stop> {
+async fn evicted(ctx: &Context, changed: ChangedSide) -> Result<(), StepError> {
     let exporters = Exporters::find(ctx).await?;
     let all = exporters.nodes.len();
     let equal = |value| toleration(KEY, "Equal", Some(value), NO_EXECUTE);
@@ -499,18 +499,18 @@ async fn evicted(ctx: &Context, shaken: Shaken) -> Result<(), Stop> {
         })
         .await?;
     ctx.step("it goes when the two do not match any more", async {
-        match shaken {
-            Shaken::Toleration => tolerate(ctx, &[equal("val2")]).await?,
-            Shaken::Taint => exporters.taint(Some("val2"), NO_EXECUTE).await?,
+        match changed {
+            ChangedSide::Toleration => tolerate(ctx, &[equal("val2")]).await?,
+            ChangedSide::Taint => exporters.taint(Some("val2"), NO_EXECUTE).await?,
         }
         exporters.wanted_on(all - 1).await?;
-        exporters.gone(&pod).await
+        exporters.wait_until_gone(&pod).await
     })
     .await?;
     restored(&exporters, &[NO_EXECUTE]).await
 }
 
-async fn partial_taints(ctx: &Context) -> Result<(), Stop> {
+async fn partial_taints(ctx: &Context) -> Result<(), StepError> {
     let exporters = Exporters::find(ctx).await?;
     let all = exporters.nodes.len();
     ctx.step("a taint that keeps new pods away moves none", async {
@@ -523,20 +523,20 @@ async fn partial_taints(ctx: &Context) -> Result<(), Stop> {
         if count == all {
             return Ok(());
         }
-        Err(Stop::mismatch("exporters that run", all, count))
+        Err(StepError::mismatch("exporters that run", all, count))
     })
     .await?;
     ctx.step("one that ends pods ends the one there", async {
         let pod = exporters.is_there().await?;
         exporters.taint(None, NO_EXECUTE).await?;
-        exporters.gone(&pod).await?;
+        exporters.wait_until_gone(&pod).await?;
         exporters.ready_on(all - 1).await
     })
     .await?;
     restored(&exporters, &[NO_SCHEDULE, NO_EXECUTE]).await
 }
 
-async fn not_started_again(ctx: &Context) -> Result<(), Stop> {
+async fn not_started_again(ctx: &Context) -> Result<(), StepError> {
     let exporters = Exporters::find(ctx).await?;
     let all = exporters.nodes.len();
     let pod = ctx
@@ -549,7 +549,7 @@ async fn not_started_again(ctx: &Context) -> Result<(), Stop> {
         let pods = Api::<Pod>::namespaced(ctx.client(), &exporters.namespace);
         pods.delete(&pod.name_any(), &DeleteParams::default())
             .await?;
-        exporters.gone(&pod).await?;
+        exporters.wait_until_gone(&pod).await?;
         exporters.ready_on(all - 1).await?;
         exporters.is_not_there().await
     })
@@ -557,14 +557,14 @@ async fn not_started_again(ctx: &Context) -> Result<(), Stop> {
     restored(&exporters, &[NO_SCHEDULE]).await
 }
 
-async fn evicted_and_restored(ctx: &Context) -> Result<(), Stop> {
+async fn evicted_and_restored(ctx: &Context) -> Result<(), StepError> {
     let exporters = Exporters::find(ctx).await?;
     let all = exporters.nodes.len();
     ctx.step("the exporter goes from a node that gets a taint", async {
         let pod = exporters.is_there().await?;
         exporters.taint(None, NO_EXECUTE).await?;
         exporters.wanted_on(all - 1).await?;
-        exporters.gone(&pod).await
+        exporters.wait_until_gone(&pod).await
     })
     .await?;
     restored(&exporters, &[NO_EXECUTE]).await?;
@@ -574,7 +574,9 @@ async fn evicted_and_restored(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Deletes the operator's resource, waits until no exporter is left, and taints a node. Returns the deleted resource.
-async fn removed_and_tainted(exporters: &Exporters<'_>) -> Result<NumaResourcesOperator, Stop> {
+async fn removed_and_tainted(
+    exporters: &Exporters<'_>,
+) -> Result<NumaResourcesOperator, StepError> {
     let ctx = exporters.ctx;
     let object = ctx
         .step(
@@ -592,20 +594,23 @@ async fn created_with(
     ctx: &Context,
     before: &NumaResourcesOperator,
     tolerations: &[Toleration],
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let object = tolerating(before, tolerations);
     ctx.create_operator_resource(&object).await
 }
 
 /// Restores the tolerations of the old resource and removes the taint.
-async fn as_before(exporters: &Exporters<'_>, before: &NumaResourcesOperator) -> Result<(), Stop> {
+async fn restore_tolerations(
+    exporters: &Exporters<'_>,
+    before: &NumaResourcesOperator,
+) -> Result<(), StepError> {
     let group = before.spec.node_groups.first();
     let config = group.and_then(|group| group.config.clone());
     tolerate(exporters.ctx, &config.unwrap_or_default().tolerations).await?;
     restored(exporters, &[NO_SCHEDULE]).await
 }
 
-async fn tolerated_later(ctx: &Context) -> Result<(), Stop> {
+async fn tolerated_later(ctx: &Context) -> Result<(), StepError> {
     let exporters = Exporters::find(ctx).await?;
     let all = exporters.nodes.len();
     let before = removed_and_tainted(&exporters).await?;
@@ -621,10 +626,10 @@ async fn tolerated_later(ctx: &Context) -> Result<(), Stop> {
         exporters.is_there().await
     })
     .await?;
-    as_before(&exporters, &before).await
+    restore_tolerations(&exporters, &before).await
 }
 
-async fn tolerated_from_the_start(ctx: &Context) -> Result<(), Stop> {
+async fn tolerated_from_the_start(ctx: &Context) -> Result<(), StepError> {
     let exporters = Exporters::find(ctx).await?;
     let all = exporters.nodes.len();
     let before = removed_and_tainted(&exporters).await?;
@@ -634,5 +639,5 @@ async fn tolerated_from_the_start(ctx: &Context) -> Result<(), Stop> {
         exporters.is_there().await
     })
     .await?;
-    as_before(&exporters, &before).await
+    restore_tolerations(&exporters, &before).await
 }

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use crate::checks::node_of;
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
-use crate::recorder::Look;
-use crate::scenario::{Body, Scenario, Stop, body};
+use crate::recorder::PollResult;
+use crate::scenario::{Body, Scenario, StepError, body};
 use crate::scenarios::{labels, title};
 
 mod hosts;
@@ -96,7 +96,7 @@ fn template(deployment: &Deployment) -> Value {
     json!(deployment.spec.as_ref().map(|spec| &spec.template))
 }
 
-async fn owned_objects_are_restored(ctx: &Context) -> Result<(), Stop> {
+async fn owned_objects_are_restored(ctx: &Context) -> Result<(), StepError> {
     // skips if no operator restores objects
     ctx.scheduler_resource().await?;
     ctx.step("a key more in the ConfigMap goes again", async {
@@ -117,10 +117,10 @@ async fn owned_objects_are_restored(ctx: &Context) -> Result<(), Stop> {
         ctx.until("its data are as before", limit, async || {
             let now = maps.get(names::SCHEDULER_CONFIG_MAP).await?;
             Ok(if now.data == before.data {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
                 let keys: Vec<_> = now.data.into_iter().flatten().map(|(key, _)| key).collect();
-                Look::NotYet(format!("it has the keys {}", keys.join(", ")))
+                PollResult::NotYet(format!("it has the keys {}", keys.join(", ")))
             })
         })
         .await
@@ -137,7 +137,7 @@ async fn owned_objects_are_restored(ctx: &Context) -> Result<(), Stop> {
         let mut added = containers
             .first()
             .cloned()
-            .ok_or_else(|| Stop::fail("the Deployment has no container"))?;
+            .ok_or_else(|| StepError::fail("the Deployment has no container"))?;
         "newcontainer".clone_into(&mut added.name);
         let old = json!({"hostname": null, "containers": containers});
         containers.push(added);
@@ -158,9 +158,9 @@ async fn owned_objects_are_restored(ctx: &Context) -> Result<(), Stop> {
         ctx.until("its template is as before", limit, async || {
             let now = deployments(ctx).get(names::SCHEDULER).await?;
             Ok(if template(&now) == template(&before) {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
-                Look::NotYet("it differs".to_owned())
+                PollResult::NotYet("it differs".to_owned())
             })
         })
         .await?;
@@ -169,7 +169,7 @@ async fn owned_objects_are_restored(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn period_is_passed_on(ctx: &Context) -> Result<(), Stop> {
+async fn period_is_passed_on(ctx: &Context) -> Result<(), StepError> {
     let before = ctx.scheduler_resource().await?;
     let uids = |pods: &[Pod]| pods.iter().filter_map(ResourceExt::uid).collect::<Vec<_>>();
     let old = uids(&ctx.scheduler_pods().await?);
@@ -187,7 +187,7 @@ async fn period_is_passed_on(ctx: &Context) -> Result<(), Stop> {
             if seen == wanted {
                 return Ok(());
             }
-            Err(Stop::mismatch("period in the status", &wanted, seen))
+            Err(StepError::mismatch("period in the status", &wanted, seen))
         },
     )
     .await?;
@@ -196,7 +196,7 @@ async fn period_is_passed_on(ctx: &Context) -> Result<(), Stop> {
         let text = map.data.unwrap_or_default();
         let text = text.get(names::CONFIG_KEY).map_or("", String::as_str);
         let config =
-            scheduler_config::parse(text).map_err(|error| Stop::fail(error.to_string()))?;
+            scheduler_config::parse(text).map_err(|error| StepError::fail(error.to_string()))?;
         let profile = config
             .profiles
             .iter()
@@ -206,16 +206,16 @@ async fn period_is_passed_on(ctx: &Context) -> Result<(), Stop> {
         if seen == seconds {
             return Ok(());
         }
-        Err(Stop::mismatch("seconds in the profile", seconds, seen))
+        Err(StepError::mismatch("seconds in the profile", seconds, seen))
     })
     .await?;
-    ctx.step("the pods of before are gone", async {
+    ctx.step("the old pods are gone", async {
         let limit = ctx.deadlines().gone;
-        ctx.until("no pod is one of before", limit, async || {
+        ctx.until("no old pod is left", limit, async || {
             let now = uids(&ctx.scheduler_pods().await?);
             Ok(match now.iter().find(|uid| old.contains(uid)) {
-                None => Look::Ready(()),
-                Some(uid) => Look::NotYet(format!("pod with uid {uid} is there")),
+                None => PollResult::Ready(()),
+                Some(uid) => PollResult::NotYet(format!("pod with uid {uid} is there")),
             })
         })
         .await
@@ -229,7 +229,7 @@ fn replicas(deployment: &Deployment) -> i32 {
 }
 
 /// Waits until the scheduler has exactly this many pods, all of them ready.
-async fn replicas_are(ctx: &Context, count: i32) -> Result<(), Stop> {
+async fn replicas_are(ctx: &Context, count: i32) -> Result<(), StepError> {
     let limit = ctx.deadlines().installed;
     ctx.until(
         &format!("the scheduler has {count} pods"),
@@ -244,17 +244,17 @@ async fn replicas_are(ctx: &Context, count: i32) -> Result<(), Stop> {
                 status.updated_replicas.unwrap_or(0),
             );
             Ok(if seen == (count, count, count) {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
                 let (pods, ready, updated) = seen;
-                Look::NotYet(format!("{pods} pods, {ready} ready, {updated} updated"))
+                PollResult::NotYet(format!("{pods} pods, {ready} ready, {updated} updated"))
             })
         },
     )
     .await
 }
 
-async fn replicas_are_spread(ctx: &Context) -> Result<(), Stop> {
+async fn replicas_are_spread(ctx: &Context) -> Result<(), StepError> {
     ctx.scheduler_resource().await?;
     let deployment = deployments(ctx).get(names::SCHEDULER).await?;
     ctx.step("replicas must be on different nodes", async {
@@ -263,7 +263,7 @@ async fn replicas_are_spread(ctx: &Context) -> Result<(), Stop> {
         if expected == seen {
             return Ok(());
         }
-        Err(Stop::mismatch(
+        Err(StepError::mismatch(
             "topology spread constraints",
             expected,
             seen,
@@ -280,7 +280,7 @@ async fn replicas_are_spread(ctx: &Context) -> Result<(), Stop> {
             ctx.recorder.saw(nodes.join(", "));
             return Ok(());
         }
-        Err(Stop::mismatch(
+        Err(StepError::mismatch(
             "nodes with a replica",
             pods.len(),
             nodes.len(),
@@ -308,10 +308,10 @@ fn spread(spec: &DeploymentSpec) -> (Value, Value) {
     (expected, json!(seen))
 }
 
-async fn no_replica_is_left(ctx: &Context) -> Result<(), Stop> {
+async fn no_replica_is_left(ctx: &Context) -> Result<(), StepError> {
     let before = ctx.scheduler_resource().await?.spec.replicas;
     let count = replicas(&deployments(ctx).get(names::SCHEDULER).await?);
-    ctx.step("none is asked for, and none is left", async {
+    ctx.step("no replica is requested, and none is left", async {
         ctx.set_scheduler_field("replicas", json!(0)).await?;
         replicas_are(ctx, 0).await
     })
@@ -325,7 +325,7 @@ async fn no_replica_is_left(ctx: &Context) -> Result<(), Stop> {
 
 /// Runs at least two replicas, each on its own node: as many as there are, but no fewer than two. The operator allows no more replicas than
 /// nodes of the control plane (operator.md 5.5), so workers join the control plane for the time of the scenario if it has too few nodes.
-async fn several_replicas(ctx: &Context) -> Result<Several, Stop> {
+async fn several_replicas(ctx: &Context) -> Result<Several, StepError> {
     let asked_for = ctx.scheduler_resource().await?.spec.replicas;
     let before = replicas(&deployments(ctx).get(names::SCHEDULER).await?);
     let count = before.max(2);
@@ -364,7 +364,7 @@ struct Several {
 
 impl Several {
     /// Waits until there are as many as before, because the next scenario counts them.
-    async fn restore(&self, ctx: &Context) -> Result<(), Stop> {
+    async fn restore(&self, ctx: &Context) -> Result<(), StepError> {
         ctx.step("as many replicas as before are left", async {
             ctx.set_scheduler_field("replicas", json!(self.asked_for))
                 .await?;
@@ -374,10 +374,10 @@ impl Several {
     }
 }
 
-async fn one_replica_is_left(ctx: &Context) -> Result<(), Stop> {
+async fn one_replica_is_left(ctx: &Context) -> Result<(), StepError> {
     let several = several_replicas(ctx).await?;
     for wanted in [1, several.count] {
-        ctx.step(format!("{wanted} asked for, {wanted} there"), async {
+        ctx.step(format!("{wanted} requested, {wanted} running"), async {
             ctx.set_scheduler_field("replicas", json!(wanted)).await?;
             replicas_are(ctx, wanted).await
         })
@@ -386,7 +386,7 @@ async fn one_replica_is_left(ctx: &Context) -> Result<(), Stop> {
     several.restore(ctx).await
 }
 
-async fn same_replicas_change_nothing(ctx: &Context) -> Result<(), Stop> {
+async fn same_replicas_change_nothing(ctx: &Context) -> Result<(), StepError> {
     let given = ctx.scheduler_resource().await?.spec.replicas;
     let before = deployments(ctx).get(names::SCHEDULER).await?;
     let other = match given {
@@ -405,7 +405,7 @@ async fn same_replicas_change_nothing(ctx: &Context) -> Result<(), Stop> {
                     return Ok(());
                 }
                 let what = "uid and generation of the Deployment";
-                Err(Stop::mismatch(what, identity(&before), identity(&now)))
+                Err(StepError::mismatch(what, identity(&before), identity(&now)))
             },
         )
         .await?;

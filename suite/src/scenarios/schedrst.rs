@@ -10,9 +10,9 @@ use kube::ResourceExt as _;
 
 use crate::checks::{describe, node_of};
 use crate::context::Context;
-use crate::scenario::{Body, Scenario, Stop, body};
+use crate::scenario::{Body, Scenario, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const LABELS: &[&str] = &["disruptive", "scheduler", "schedrst", "feature:schedrst"];
 const REPLICAS: i32 = 2;
@@ -55,14 +55,14 @@ const CONTEXT: &str =
     "[serial][disruptive][scheduler] numaresources scheduler removal on a live cluster";
 
 fn plan(ctx: &Context) -> PodPlan {
-    PodPlan::new("testdp", ctx.scheduler(), [Asks::Nothing])
+    PodPlan::new("testdp", ctx.scheduler(), [ResourceRequest::Nothing])
 }
 
 fn uids(pods: &[Pod]) -> BTreeSet<Option<String>> {
     pods.iter().map(Pod::uid).collect()
 }
 
-async fn existing_keep_running(ctx: &Context) -> Result<(), Stop> {
+async fn existing_keep_running(ctx: &Context) -> Result<(), StepError> {
     let plan = plan(ctx);
     let running = ctx
         .step("the deployment is complete", async {
@@ -84,14 +84,14 @@ async fn existing_keep_running(ctx: &Context) -> Result<(), Stop> {
         }
         let [expected, seen] =
             [&running, &now].map(|pods| pods.iter().map(describe).collect::<Vec<_>>().join(", "));
-        Err(Stop::mismatch("other pods run", expected, seen))
+        Err(StepError::mismatch("other pods run", expected, seen))
     })
     .await?;
     ctx.step("the scheduler is back", ctx.restore_scheduler(&before))
         .await
 }
 
-async fn new_stay_pending(ctx: &Context) -> Result<(), Stop> {
+async fn new_stay_pending(ctx: &Context) -> Result<(), StepError> {
     let before = ctx
         .step("the scheduler is removed", ctx.remove_scheduler())
         .await?;
@@ -101,7 +101,7 @@ async fn new_stay_pending(ctx: &Context) -> Result<(), Stop> {
         .await
 }
 
-async fn pending_are_scheduled(ctx: &Context) -> Result<(), Stop> {
+async fn pending_are_scheduled(ctx: &Context) -> Result<(), StepError> {
     let plan = plan(ctx);
     let before = ctx
         .step("the scheduler is removed", ctx.remove_scheduler())
@@ -117,7 +117,7 @@ async fn pending_are_scheduled(ctx: &Context) -> Result<(), Stop> {
         .await?;
     ctx.step("the scheduler under test placed them", async {
         for pod in &pods {
-            ctx.scheduled_by_us(pod).await?;
+            ctx.scheduled_by_stack(pod).await?;
         }
         Ok(())
     })
@@ -125,7 +125,7 @@ async fn pending_are_scheduled(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Creates a deployment and checks that its pods stay without a node although other pods are placed.
-async fn pods_wait(ctx: &Context, plan: &PodPlan) -> Result<(), Stop> {
+async fn pods_wait(ctx: &Context, plan: &PodPlan) -> Result<(), StepError> {
     ctx.create(plan.deployment(REPLICAS)).await?;
     let labels = plan.selector_labels();
     let count = usize::try_from(REPLICAS).unwrap_or_default();
@@ -134,15 +134,15 @@ async fn pods_wait(ctx: &Context, plan: &PodPlan) -> Result<(), Stop> {
     for pod in ctx.pods_with(&labels).await? {
         if node_of(&pod).is_some() {
             let message = "a pod was placed without a scheduler";
-            return Err(Stop::mismatch(message, "no node", describe(&pod)));
+            return Err(StepError::mismatch(message, "no node", describe(&pod)));
         }
     }
     Ok(())
 }
 
 /// Runs and deletes a pod of the default scheduler, on any node that is left, including those of the control plane.
-pub(super) async fn witness(ctx: &Context) -> Result<(), Stop> {
-    let plan = PodPlan::new("witness", "default-scheduler", [Asks::Nothing])
+pub(super) async fn witness(ctx: &Context) -> Result<(), StepError> {
+    let plan = PodPlan::new("witness", "default-scheduler", [ResourceRequest::Nothing])
         .tolerating(api::labels::CONTROL_PLANE, "NoSchedule")
         .tolerating(api::labels::MASTER, "NoSchedule");
     ctx.create(plan.pod()).await?;

@@ -6,11 +6,11 @@ use serde_json::json;
 use crate::arena::{Arena, Fit};
 use crate::checks::{describe, phase};
 use crate::context::Context;
-use crate::recorder::Look;
+use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Stop, body};
+use crate::scenario::{Need, Scenario, StepError, body};
 use crate::scenarios::{cache, fundamentals, labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const LABELS: &[&str] = &[
     "scheduler",
@@ -27,7 +27,7 @@ const JOB: &str = "generic-pause";
 
 /// Pods that the scheduler under test does not place.
 #[derive(Clone, Copy)]
-enum Noise {
+enum OtherPods {
     /// Pods that are bound to the nodes, with programs that sleep for these times. They are restarted always or never.
     Bound {
         init: bool,
@@ -35,14 +35,14 @@ enum Noise {
         restarts: bool,
     },
     /// A job whose containers have this request.
-    Job(fn() -> Asks),
+    Job(fn() -> ResourceRequest),
 }
 
 /// Pods of the scheduler under test.
 #[derive(Clone, Copy)]
-enum Ours {
+enum StackPods {
     /// Many small pods.
-    Burst(fn() -> Asks),
+    Burst(fn() -> ResourceRequest),
     /// One pod for each zone.
     Large,
 }
@@ -51,25 +51,25 @@ struct Row {
     id: &'static str,
     test_id: u32,
     labels: &'static str,
-    noise: Noise,
-    ours: Ours,
+    others: OtherPods,
+    ours: StackPods,
     text: &'static str,
 }
 
-fn nothing() -> Asks {
-    Asks::Nothing
+fn nothing() -> ResourceRequest {
+    ResourceRequest::Nothing
 }
 
-fn small_requests() -> Asks {
-    Asks::Requests(Resources::literal("100m 256Mi"))
+fn small_requests() -> ResourceRequest {
+    ResourceRequest::Requests(Resources::literal("100m 256Mi"))
 }
 
-fn small_limits() -> Asks {
-    Asks::Limits(Resources::literal("100m 256Mi"))
+fn small_limits() -> ResourceRequest {
+    ResourceRequest::Limits(Resources::literal("100m 256Mi"))
 }
 
-fn cpu_limits() -> Asks {
-    Asks::Limits(Resources::literal("1c 256Mi"))
+fn cpu_limits() -> ResourceRequest {
+    ResourceRequest::Limits(Resources::literal("1c 256Mi"))
 }
 
 static ROWS: &[Row] = &[
@@ -77,96 +77,96 @@ static ROWS: &[Row] = &[
         id: "stall/init-short",
         test_id: 83865,
         labels: "generic restartPolicy tier1 nodeAll",
-        noise: Noise::Bound {
+        others: OtherPods::Bound {
             init: true,
             sleeps: &["1s"],
             restarts: false,
         },
-        ours: Ours::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(fundamentals::guaranteed),
         text: "with non-restartable pods with guaranteed init and app containers",
     },
     Row {
         id: "stall/init-long",
         test_id: 83866,
         labels: "generic restartPolicy tier1 nodeAll",
-        noise: Noise::Bound {
+        others: OtherPods::Bound {
             init: true,
             sleeps: &["42d"],
             restarts: false,
         },
-        ours: Ours::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(fundamentals::guaranteed),
         text: "with non-restartable pods with guaranteed init and long running app containers",
     },
     Row {
         id: "stall/partial-never",
         test_id: 83867,
         labels: "generic restartPolicy tier1 nodeAll",
-        noise: Noise::Bound {
+        others: OtherPods::Bound {
             init: false,
             sleeps: &["42d", "1s"],
             restarts: false,
         },
-        ours: Ours::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(fundamentals::guaranteed),
         text: "with non-restartable pods with guaranteed pod with partially terminated app containers",
     },
     Row {
         id: "stall/partial-always",
         test_id: 83868,
         labels: "generic restartPolicy tier1 nodeAll",
-        noise: Noise::Bound {
+        others: OtherPods::Bound {
             init: false,
             sleeps: &["42d", "1s"],
             restarts: true,
         },
-        ours: Ours::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(fundamentals::guaranteed),
         text: "with restartable pods with guaranteed pod with partially terminated app containers",
     },
     Row {
         id: "stall/job-be",
         test_id: 85780,
         labels: "job generic tier1",
-        noise: Noise::Job(nothing),
-        ours: Ours::Large,
+        others: OtherPods::Job(nothing),
+        ours: StackPods::Large,
         text: "vs best-effort pods",
     },
     Row {
         id: "stall/job-bu",
         test_id: 85781,
         labels: "job generic tier0",
-        noise: Noise::Job(small_requests),
-        ours: Ours::Large,
+        others: OtherPods::Job(small_requests),
+        ours: StackPods::Large,
         text: "vs burstable pods",
     },
     Row {
         id: "stall/job-gu-mem",
         test_id: 85782,
         labels: "job generic tier1",
-        noise: Noise::Job(small_limits),
-        ours: Ours::Large,
+        others: OtherPods::Job(small_limits),
+        ours: StackPods::Large,
         text: "vs guaranteed pods with pinnable memory",
     },
     Row {
         id: "stall/job-gu-mem-cpu",
         test_id: 85783,
         labels: "job generic tier0",
-        noise: Noise::Job(cpu_limits),
-        ours: Ours::Large,
+        others: OtherPods::Job(cpu_limits),
+        ours: StackPods::Large,
         text: "vs guaranteed pods with pinnable memory and CPU",
     },
     Row {
         id: "stall/job-burst-gu",
         test_id: 85784,
         labels: "job generic tier0 nodeAll",
-        noise: Noise::Job(nothing),
-        ours: Ours::Burst(fundamentals::guaranteed),
+        others: OtherPods::Job(nothing),
+        ours: StackPods::Burst(fundamentals::guaranteed),
         text: "should handle a burst of qos=guaranteed pods",
     },
     Row {
         id: "stall/job-burst-bu",
         test_id: 85785,
         labels: "job generic tier0 nodeAll",
-        noise: Noise::Job(nothing),
-        ours: Ours::Burst(fundamentals::burstable),
+        others: OtherPods::Job(nothing),
+        ours: StackPods::Burst(fundamentals::burstable),
         text: "should handle a burst of qos=burstable pods",
     },
 ];
@@ -190,22 +190,24 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         .collect()
 }
 
-async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
+async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let arena = ctx
         .step(
             "two nodes with two zones are there",
             ctx.arena(None, 2, &Fit::Anything),
         )
         .await?;
-    match row.noise {
-        Noise::Bound {
+    match row.others {
+        OtherPods::Bound {
             init,
             sleeps,
             restarts,
         } => {
             let plan = |name: &str, node: &str| {
-                let asks = sleeps.iter().map(|_| small_limits());
-                let mut plan = PodPlan::new(name, "", asks).bound_to(node).sleeping(sleeps);
+                let resources = sleeps.iter().map(|_| small_limits());
+                let mut plan = PodPlan::new(name, "", resources)
+                    .bound_to(node)
+                    .sleeping(sleeps);
                 if init {
                     plan = plan.with_init_containers([small_limits()]);
                 }
@@ -221,17 +223,17 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
             )
             .await?;
         }
-        Noise::Job(asks) => {
-            ctx.step("a job of others completes", job(ctx, &arena, &asks()))
+        OtherPods::Job(resources) => {
+            ctx.step("a job of others completes", job(ctx, &arena, &resources()))
                 .await?;
         }
     }
     ctx.step("the cluster is settled", ctx.settle()).await?;
     match row.ours {
-        Ours::Burst(asks) => {
-            fundamentals::burst(ctx, &arena, "testpod-schedstall", asks, false).await
+        StackPods::Burst(resources) => {
+            fundamentals::burst(ctx, &arena, "testpod-schedstall", resources, false).await
         }
-        Ours::Large => cache::one_for_each_zone(ctx, &arena, "stall-generic-pod").await,
+        StackPods::Large => cache::one_for_each_zone(ctx, &arena, "stall-generic-pod").await,
     }
 }
 
@@ -240,7 +242,7 @@ async fn bound(
     ctx: &Context,
     arena: &Arena,
     plan: impl Fn(&str, &str) -> PodPlan,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let mut names = Vec::new();
     for (number, node) in arena.nodes().iter().enumerate() {
         for index in 0..2 {
@@ -261,24 +263,24 @@ async fn bound(
             let pod = ctx.pod(name).await?;
             match phase(&pod) {
                 "Running" | "Succeeded" => {}
-                "Failed" => return Err(Stop::fail(describe(&pod))),
+                "Failed" => return Err(StepError::fail(describe(&pod))),
                 _ => missing.push(describe(&pod)),
             }
         }
         Ok(if missing.is_empty() {
-            Look::Ready(())
+            PollResult::Ready(())
         } else {
-            Look::NotYet(missing.join(", "))
+            PollResult::NotYet(missing.join(", "))
         })
     })
     .await
 }
 
 /// Runs as many short pods as there are zones, placed by the default scheduler.
-async fn job(ctx: &Context, arena: &Arena, asks: &Asks) -> Result<(), Stop> {
+async fn job(ctx: &Context, arena: &Arena, resources: &ResourceRequest) -> Result<(), StepError> {
     let count = 2 * arena.nodes().len();
     let plan = arena
-        .confine(PodPlan::new(JOB, "", [asks.clone()]))
+        .confine(PodPlan::new(JOB, "", [resources.clone()]))
         .sleeping(&["1s"])
         .never_restarted()
         .with_label("app", "idle-job-sched-stall");
@@ -296,7 +298,7 @@ async fn job(ctx: &Context, arena: &Arena, asks: &Asks) -> Result<(), Stop> {
         "spec": {"parallelism": count, "completions": count, "template": template},
     });
     let job: Job =
-        serde_json::from_value(job).map_err(|error| Stop::fail(format!("no job: {error}")))?;
+        serde_json::from_value(job).map_err(|error| StepError::fail(format!("no job: {error}")))?;
     ctx.create(job).await?;
     let jobs = ctx.api::<Job>();
     ctx.until(
@@ -307,9 +309,9 @@ async fn job(ctx: &Context, arena: &Arena, asks: &Asks) -> Result<(), Stop> {
             let succeeded =
                 usize::try_from(status.succeeded.unwrap_or_default()).unwrap_or_default();
             Ok(if succeeded == count {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
-                Look::NotYet(format!(
+                PollResult::NotYet(format!(
                     "{succeeded} of {count} succeeded, {} failed",
                     status.failed.unwrap_or_default()
                 ))

@@ -7,9 +7,9 @@ use kube::api::{Api, ListParams};
 use crate::arena::Fit;
 use crate::context::Context;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Need, Scenario, Scope, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str =
     "[serial][disruptive][scheduler] numaresources workload placement considering taints";
@@ -42,7 +42,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     }]
 }
 
-async fn run(ctx: &Context) -> Result<(), Stop> {
+async fn run(ctx: &Context) -> Result<(), StepError> {
     let request = Resources::literal("4c 100Mi");
     let arena = ctx
         .step(
@@ -68,18 +68,18 @@ async fn run(ctx: &Context) -> Result<(), Stop> {
     let plan = arena.confine(PodPlan::new(
         "testpod",
         ctx.scheduler(),
-        [Asks::Limits(request.clone())],
+        [ResourceRequest::Limits(request.clone())],
     ));
-    let stranger = arena.confine(PodPlan::new(
+    let untolerating = arena.confine(PodPlan::new(
         "untolerating",
         ctx.scheduler(),
-        [Asks::Limits(request.clone())],
+        [ResourceRequest::Limits(request.clone())],
     ));
     ctx.step("a pod without the toleration stays pending", async {
-        ctx.create(stranger.pod()).await?;
-        ctx.stay_pending(&[stranger.name().to_owned()], "untolerated taint")
+        ctx.create(untolerating.pod()).await?;
+        ctx.stay_pending(&[untolerating.name().to_owned()], "untolerated taint")
             .await?;
-        ctx.delete::<Pod>(stranger.name()).await
+        ctx.delete::<Pod>(untolerating.name()).await
     })
     .await?;
     let pod = ctx
@@ -95,7 +95,7 @@ async fn run(ctx: &Context) -> Result<(), Stop> {
     .await?;
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(&pod),
+        ctx.scheduled_by_stack(&pod),
     )
     .await?;
     ctx.step(

@@ -12,9 +12,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::config::Profile;
 use super::rte::{daemon_sets, exporters};
 use crate::context::Context;
-use crate::greeting::{TLS_1_1, TLS_1_2};
-use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::scenario::{Body, Need, Scenario, StepError, body};
 use crate::scenarios::{labels, title};
+use crate::tls_probe::{TLS_1_1, TLS_1_2};
 
 const SUITE: &str = "[tls] TLS compliance";
 /// TCP port of the schedulers.
@@ -103,7 +103,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Returns the TLS profile of the cluster's servers.
-async fn profile(ctx: &Context) -> Result<Profile, Stop> {
+async fn profile(ctx: &Context) -> Result<Profile, StepError> {
     ctx.step("the cluster's TLS profile is known", async {
         let server = Api::<ApiServer>::all(ctx.client()).get(CLUSTER).await?;
         let found = Profile::of(server.spec.tls_security_profile.as_ref())?;
@@ -114,41 +114,41 @@ async fn profile(ctx: &Context) -> Result<Profile, Stop> {
 }
 
 /// Returns the schedulers' pods. It is an error if there are none.
-async fn schedulers(ctx: &Context) -> Result<Vec<Pod>, Stop> {
+async fn schedulers(ctx: &Context) -> Result<Vec<Pod>, StepError> {
     ctx.scheduler_resource().await?;
     let pods = ctx.scheduler_pods().await?;
     if pods.is_empty() {
-        return Err(Stop::fail("the scheduler has no pods"));
+        return Err(StepError::fail("the scheduler has no pods"));
     }
     Ok(pods)
 }
 
-async fn rejected(ctx: &Context, pods: &[Pod], port: u16) -> Result<(), Stop> {
+async fn rejected(ctx: &Context, pods: &[Pod], port: u16) -> Result<(), StepError> {
     let profile = profile(ctx).await?;
     let below = if profile.has_ciphers {
         TLS_1_1
     } else {
         TLS_1_2
     };
-    let mut greetings = vec![("a version below the smallest", below, GOOD_SUITE)];
+    let mut hellos = vec![("a version below the smallest", below, GOOD_SUITE)];
     // suites can be chosen only in old versions
     if profile.has_ciphers {
-        greetings.push(("a suite that is not allowed", TLS_1_2, OLD_SUITE));
+        hellos.push(("a suite that is not allowed", TLS_1_2, OLD_SUITE));
     }
     for pod in pods {
         // a server that accepts no connection at all would reject everything
         ctx.step(format!("{} answers at all", pod.name_any()), async {
-            ctx.shake_hands(pod, port).await.map(drop)
+            ctx.connect_tls(pod, port).await.map(drop)
         })
         .await?;
-        for (what, version, suite) in &greetings {
+        for (what, version, suite) in &hellos {
             ctx.step(format!("{} rejects {what}", pod.name_any()), async {
-                let answer = ctx.greet(pod, port, *version, *suite).await?;
+                let answer = ctx.send_client_hello(pod, port, *version, *suite).await?;
                 ctx.recorder.saw(format!("{answer:?}"));
                 if answer.is_rejection() {
                     return Ok(());
                 }
-                Err(Stop::mismatch(
+                Err(StepError::mismatch(
                     "answer",
                     "a rejection",
                     format!("{answer:?}"),
@@ -160,13 +160,16 @@ async fn rejected(ctx: &Context, pods: &[Pod], port: u16) -> Result<(), Stop> {
     Ok(())
 }
 
-async fn accepted_by_scheduler(ctx: &Context) -> Result<(), Stop> {
+async fn accepted_by_scheduler(ctx: &Context) -> Result<(), StepError> {
     let profile = profile(ctx).await?;
     for pod in schedulers(ctx).await? {
         ctx.step(
-            format!("{} lets in who keeps to the profile", pod.name_any()),
+            format!(
+                "{} accepts clients that keep to the profile",
+                pod.name_any()
+            ),
             async {
-                let stream = ctx.shake_hands(&pod, SCHEDULER_PORT).await?;
+                let stream = ctx.connect_tls(&pod, SCHEDULER_PORT).await?;
                 let connection = stream.get_ref().1;
                 agreed(ctx, &profile, connection)
             },
@@ -181,7 +184,7 @@ fn agreed(
     ctx: &Context,
     profile: &Profile,
     connection: &rustls::ClientConnection,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let version = connection.protocol_version();
     let suite = connection
         .negotiated_cipher_suite()
@@ -193,7 +196,7 @@ fn agreed(
         &[ProtocolVersion::TLSv1_3]
     };
     if !version.is_some_and(|version| allowed.contains(&version)) {
-        return Err(Stop::mismatch(
+        return Err(StepError::mismatch(
             "version",
             format!("{allowed:?}"),
             format!("{version:?}"),
@@ -204,10 +207,10 @@ fn agreed(
     if is_known {
         return Ok(());
     }
-    Err(Stop::mismatch("suite", SUITES.join(", "), name))
+    Err(StepError::mismatch("suite", SUITES.join(", "), name))
 }
 
-async fn exporters_have_flags(ctx: &Context) -> Result<(), Stop> {
+async fn exporters_have_flags(ctx: &Context) -> Result<(), StepError> {
     let profile = profile(ctx).await?;
     let suites = if profile.has_ciphers {
         SUITES.join(",")
@@ -227,13 +230,16 @@ async fn exporters_have_flags(ctx: &Context) -> Result<(), Stop> {
         .filter(|set| groups.contains(&set.name_any()))
     {
         ctx.step(
-            format!("exporters of {} are told the profile", set.name_any()),
+            format!(
+                "exporters of {} have the flags of the profile",
+                set.name_any()
+            ),
             async {
                 let seen = super::config::tls_flags(set);
                 if seen == wanted {
                     return Ok(());
                 }
-                Err(Stop::mismatch(
+                Err(StepError::mismatch(
                     "version and suites",
                     format!("{wanted:?}"),
                     format!("{seen:?}"),
@@ -245,18 +251,18 @@ async fn exporters_have_flags(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-async fn metrics_are_served(ctx: &Context) -> Result<(), Stop> {
+async fn metrics_are_served(ctx: &Context) -> Result<(), StepError> {
     const WANTED: &str = "rte_noderesourcetopology_writes_total";
     let profile = profile(ctx).await?;
     let port = api::metrics::RTE_PORT;
     for pod in exporters(ctx).await? {
         ctx.step(format!("{} serves its metrics", pod.name_any()), async {
-            let mut stream = ctx.shake_hands(&pod, port).await?;
+            let mut stream = ctx.connect_tls(&pod, port).await?;
             agreed(ctx, &profile, stream.get_ref().1)?;
             let request = format!(
                 "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
             );
-            let failed = |error| Stop::fail(format!("metrics of {}: {error}", pod.name_any()));
+            let failed = |error| StepError::fail(format!("metrics of {}: {error}", pod.name_any()));
             stream.write_all(request.as_bytes()).await.map_err(failed)?;
             let mut answer = Vec::new();
             // a server that closes the connection without a TLS alert has sent its whole answer
@@ -266,7 +272,7 @@ async fn metrics_are_served(ctx: &Context) -> Result<(), Stop> {
                 return Ok(());
             }
             let first = answer.lines().next().unwrap_or_default();
-            Err(Stop::mismatch(
+            Err(StepError::mismatch(
                 "answer",
                 format!("200 with {WANTED}"),
                 format!("{first:?}, {read:?}"),

@@ -8,11 +8,11 @@ use crate::arena::{Arena, Fit};
 use crate::checks::{describe, node_of, phase};
 use crate::context::Context;
 use crate::observed::NodeTopology;
-use crate::recorder::Look;
+use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str = "[serial][disruptive][scheduler] numaresources workload unschedulable";
 const LABELS: &[&str] = &["disruptive", "scheduler", "feature:unsched"];
@@ -119,7 +119,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Takes all nodes of one scope, the scope that more nodes have, because the reason of a rejection depends on it.
-async fn arena(ctx: &Context, at_least: usize) -> Result<(Arena, Scope), Stop> {
+async fn arena(ctx: &Context, at_least: usize) -> Result<(Arena, Scope), StepError> {
     let count = |scope| ctx.facts().candidates(Some(scope)).count();
     let scope = if count(Scope::Container) >= count(Scope::Pod) {
         Scope::Container
@@ -147,11 +147,11 @@ fn plan(ctx: &Context, arena: &Arena, name: &str) -> PodPlan {
     arena.confine(PodPlan::new(
         name,
         ctx.scheduler(),
-        [Asks::Limits(Resources::literal(REQUEST))],
+        [ResourceRequest::Limits(Resources::literal(REQUEST))],
     ))
 }
 
-async fn pad_all(ctx: &Context, arena: &Arena) -> Result<(), Stop> {
+async fn pad_all(ctx: &Context, arena: &Arena) -> Result<(), StepError> {
     let free = Resources::literal(FREE);
     ctx.step(format!("all nodes are padded to {free} a zone"), async {
         let mut pads = Vec::new();
@@ -163,7 +163,7 @@ async fn pad_all(ctx: &Context, arena: &Arena) -> Result<(), Stop> {
     .await
 }
 
-async fn pod_no_zone(ctx: &Context) -> Result<(), Stop> {
+async fn pod_no_zone(ctx: &Context) -> Result<(), StepError> {
     let (arena, scope) = arena(ctx, 2).await?;
     pad_all(ctx, &arena).await?;
     let plan = plan(ctx, &arena, "testpod");
@@ -178,7 +178,7 @@ async fn pod_no_zone(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn deployment_no_zone(ctx: &Context) -> Result<(), Stop> {
+async fn deployment_no_zone(ctx: &Context) -> Result<(), StepError> {
     let (arena, scope) = arena(ctx, 2).await?;
     pad_all(ctx, &arena).await?;
     let plan = plan(ctx, &arena, "test-dp");
@@ -196,7 +196,7 @@ async fn deployment_no_zone(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn daemon_set_no_zone(ctx: &Context) -> Result<(), Stop> {
+async fn daemon_set_no_zone(ctx: &Context) -> Result<(), StepError> {
     let (arena, scope) = arena(ctx, 2).await?;
     pad_all(ctx, &arena).await?;
     let plan = plan(ctx, &arena, "test-ds");
@@ -213,13 +213,13 @@ async fn daemon_set_no_zone(ctx: &Context) -> Result<(), Stop> {
     ctx.step(title, all_pending(ctx, &pods, scope)).await
 }
 
-async fn daemon_set_one_node_fits(ctx: &Context) -> Result<(), Stop> {
+async fn daemon_set_one_node_fits(ctx: &Context) -> Result<(), StepError> {
     let (arena, scope) = arena(ctx, 2).await?;
     let free = Resources::literal(FREE);
     let title = format!("all nodes but the target are padded to {free} a zone");
     let nodes: Vec<NodeTopology> = ctx.step(title, ctx.pad_others(&arena, &free)).await?;
     let Some(before) = nodes.iter().find(|node| node.node == arena.target().node) else {
-        return Err(Stop::fail(format!(
+        return Err(StepError::fail(format!(
             "the NRT of {} is gone",
             arena.target().node
         )));
@@ -241,7 +241,7 @@ async fn daemon_set_one_node_fits(ctx: &Context) -> Result<(), Stop> {
         .await?;
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(&running),
+        ctx.scheduled_by_stack(&running),
     )
     .await?;
     let others: Vec<_> = pods
@@ -261,7 +261,11 @@ async fn daemon_set_one_node_fits(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn create_daemon_set(ctx: &Context, arena: &Arena, plan: &PodPlan) -> Result<Vec<Pod>, Stop> {
+async fn create_daemon_set(
+    ctx: &Context,
+    arena: &Arena,
+    plan: &PodPlan,
+) -> Result<Vec<Pod>, StepError> {
     ctx.create::<DaemonSet>(plan.daemon_set()).await?;
     ctx.daemon_set_desired(plan.name(), arena.nodes().len())
         .await?;
@@ -270,7 +274,7 @@ async fn create_daemon_set(ctx: &Context, arena: &Arena, plan: &PodPlan) -> Resu
 }
 
 /// Returns the pod that the daemon set made for a node. The affinity of the pod names the node until the pod is bound.
-fn pod_for(pods: &[Pod], node: &str) -> Result<String, Stop> {
+fn pod_for(pods: &[Pod], node: &str) -> Result<String, StepError> {
     let is_for = |pod: &&Pod| {
         let affinity = pod
             .spec
@@ -292,21 +296,21 @@ fn pod_for(pods: &[Pod], node: &str) -> Result<String, Stop> {
         node_of(pod) == Some(node) || values.any(|value| value == node)
     };
     let found = pods.iter().find(is_for).map(ResourceExt::name_any);
-    found.ok_or_else(|| Stop::fail(format!("the daemon set made no pod for {node}")))
+    found.ok_or_else(|| StepError::fail(format!("the daemon set made no pod for {node}")))
 }
 
-async fn all_pending(ctx: &Context, pods: &[Pod], scope: Scope) -> Result<(), Stop> {
+async fn all_pending(ctx: &Context, pods: &[Pod], scope: Scope) -> Result<(), StepError> {
     let names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
     ctx.stay_pending(&names, scope.alignment_failure()).await
 }
 
 /// Shows what happens with a scheduler that ignores zones: the kubelet refuses its pods.
-async fn refused_of_the_default_scheduler(ctx: &Context) -> Result<(), Stop> {
+async fn refused_of_the_default_scheduler(ctx: &Context) -> Result<(), StepError> {
     const REASON: &str = "TopologyAffinityError";
     let (arena, _) = arena(ctx, 2).await?;
     pad_all(ctx, &arena).await?;
-    let asks = Asks::Limits(Resources::literal(REQUEST));
-    let plan = arena.confine(PodPlan::new("test-dp", "default-scheduler", [asks]));
+    let resources = ResourceRequest::Limits(Resources::literal(REQUEST));
+    let plan = arena.confine(PodPlan::new("test-dp", "default-scheduler", [resources]));
     let title = format!("a kubelet refuses a pod of the deployment: {REASON}");
     ctx.step(title, async {
         ctx.create(plan.deployment(1)).await?;
@@ -317,10 +321,10 @@ async fn refused_of_the_default_scheduler(ctx: &Context) -> Result<(), Stop> {
             let reason = |pod: &Pod| pod.status.as_ref().and_then(|status| status.reason.clone());
             let mut reasons = pods.iter().filter_map(reason);
             Ok(if reasons.any(|reason| reason == REASON) {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
                 let seen: Vec<_> = pods.iter().map(describe).collect();
-                Look::NotYet(seen.join(", "))
+                PollResult::NotYet(seen.join(", "))
             })
         });
         failed.await?;
@@ -330,7 +334,7 @@ async fn refused_of_the_default_scheduler(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn two_containers_of_one_pod(ctx: &Context) -> Result<(), Stop> {
+async fn two_containers_of_one_pod(ctx: &Context) -> Result<(), StepError> {
     let free = Resources::literal("6c 6Gi");
     let title = format!("a node of scope pod has a zone with {free}");
     let fit = Fit::Zone(free.clone());
@@ -354,13 +358,14 @@ async fn two_containers_of_one_pod(ctx: &Context) -> Result<(), Stop> {
         })
         .await?;
     let Some(before) = padded.iter().find(|node| node.node == arena.target().node) else {
-        return Err(Stop::fail(format!(
+        return Err(StepError::fail(format!(
             "the NRT of {} is gone",
             arena.target().node
         )));
     };
-    let asks = ["4c 4Gi", "5c 5Gi"].map(|list| Asks::Limits(Resources::literal(list)));
-    let plan = arena.confine(PodPlan::new("testpod", ctx.scheduler(), asks));
+    let resources =
+        ["4c 4Gi", "5c 5Gi"].map(|list| ResourceRequest::Limits(Resources::literal(list)));
+    let plan = arena.confine(PodPlan::new("testpod", ctx.scheduler(), resources));
     let reason = Scope::Pod.alignment_failure();
     ctx.step(format!("the pod stays pending: {reason}"), async {
         ctx.create(plan.pod()).await?;
@@ -375,7 +380,7 @@ async fn two_containers_of_one_pod(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Runs a deployment with one pod more than there are zones; each zone fits one pod.
-async fn deployment_partially_fits(ctx: &Context) -> Result<(), Stop> {
+async fn deployment_partially_fits(ctx: &Context) -> Result<(), StepError> {
     let [free, fits, too_large] = ["7c 7Gi", "5c 5Gi", "11c 11Gi"].map(Resources::literal);
     let (arena, scope) = arena(ctx, 2).await?;
     let padded = ctx
@@ -390,8 +395,8 @@ async fn deployment_partially_fits(ctx: &Context) -> Result<(), Stop> {
     let zones = 2 * arena.nodes().len();
     let replicas = i32::try_from(zones + 1).unwrap_or(i32::MAX);
     let plan = |request: &Resources| {
-        let asks = Asks::Limits(request.clone());
-        arena.confine(PodPlan::new("test-dp-47615", ctx.scheduler(), [asks]))
+        let resources = ResourceRequest::Limits(request.clone());
+        arena.confine(PodPlan::new("test-dp-47615", ctx.scheduler(), [resources]))
     };
     let large = plan(&too_large);
     let labels = large.selector_labels();
@@ -422,10 +427,10 @@ async fn deployment_partially_fits(ctx: &Context) -> Result<(), Stop> {
             let (running, left): (Vec<_>, Vec<_>) =
                 pods.into_iter().partition(|pod| phase(pod) == "Running");
             Ok(if running.len() == zones && left.len() == 1 {
-                Look::Ready(left)
+                PollResult::Ready(left)
             } else {
                 let seen: Vec<_> = left.iter().map(describe).collect();
-                Look::NotYet(format!("{} run; {}", running.len(), seen.join(", ")))
+                PollResult::NotYet(format!("{} run; {}", running.len(), seen.join(", ")))
             })
         });
         let left = left.await?;
@@ -464,7 +469,7 @@ enum Kind {
 }
 
 /// Lets one pod request everything that the zones of a node have allocatable.
-async fn allocatable(ctx: &Context, kind: Kind) -> Result<(), Stop> {
+async fn allocatable(ctx: &Context, kind: Kind) -> Result<(), StepError> {
     let (arena, _) = arena(ctx, 2).await?;
     let zones = arena.target().zones.iter();
     let all: Vec<Resources> = zones.map(|zone| zone.allocatable().core()).collect();
@@ -484,7 +489,7 @@ async fn allocatable(ctx: &Context, kind: Kind) -> Result<(), Stop> {
     let plan = arena.confine(PodPlan::new(
         "testpod",
         ctx.scheduler(),
-        [Asks::Limits(request.clone())],
+        [ResourceRequest::Limits(request.clone())],
     ));
     ctx.step(format!("pods with {request} stay pending"), async {
         let names = match kind {

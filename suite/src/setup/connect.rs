@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::context::chain;
 use crate::recorder::Recorder;
-use crate::scenario::Stop;
+use crate::scenario::StepError;
 
 /// Label on namespace `kube-system` of a cluster that may be used. `true` allows scenarios, `install` also allows to install and remove the
 /// stack.
@@ -22,9 +22,9 @@ const MARKED: &str = "kube-system";
 const INSTALL: &str = "install";
 
 /// Returns a client for the current context of a kubeconfig file.
-pub(super) async fn client(path: &Path) -> Result<Client, Stop> {
+pub(super) async fn client(path: &Path) -> Result<Client, StepError> {
     let wrong = |error: &dyn std::error::Error| {
-        Stop::fail(format!(
+        StepError::fail(format!(
             "the kubeconfig {} cannot be used: {}",
             path.display(),
             chain(error)
@@ -38,14 +38,14 @@ pub(super) async fn client(path: &Path) -> Result<Client, Stop> {
 }
 
 /// Returns the version of the API server.
-pub(super) async fn version(recorder: &Recorder, client: &Client) -> Result<String, Stop> {
+pub(super) async fn version(recorder: &Recorder, client: &Client) -> Result<String, StepError> {
     let version = client.apiserver_version().await?.git_version;
     recorder.saw(version.clone());
     Ok(version)
 }
 
 /// Marks a cluster of ours as one on which everything is allowed.
-pub async fn allow(client: &Client) -> Result<(), Stop> {
+pub async fn allow(client: &Client) -> Result<(), StepError> {
     let patch = json!({"metadata": {"labels": {ALLOW_LABEL: INSTALL}}});
     Api::<Namespace>::all(client.clone())
         .patch(MARKED, &PatchParams::default(), &Patch::Merge(&patch))
@@ -53,28 +53,28 @@ pub async fn allow(client: &Client) -> Result<(), Stop> {
     Ok(())
 }
 
-async fn mark(client: &Client) -> Result<Option<String>, Stop> {
+async fn mark(client: &Client) -> Result<Option<String>, StepError> {
     let namespace = Api::<Namespace>::all(client.clone()).get(MARKED).await?;
     Ok(namespace.labels().get(ALLOW_LABEL).cloned())
 }
 
 /// Returns an error unless the cluster carries the mark.
-pub(super) async fn allowed(client: &Client) -> Result<(), Stop> {
+pub(super) async fn allowed(client: &Client) -> Result<(), StepError> {
     match mark(client).await?.as_deref() {
         Some("true" | INSTALL) => Ok(()),
-        _ => Err(Stop::fail(format!(
+        _ => Err(StepError::fail(format!(
             "this cluster is not marked as usable for disruptive tests; nothing was changed. If it is, mark it: {ALLOW_COMMAND}"
         ))),
     }
 }
 
 /// Returns whether the mark allows to install the stack.
-pub(super) async fn may_install(client: &Client) -> Result<bool, Stop> {
+pub(super) async fn may_install(client: &Client) -> Result<bool, StepError> {
     Ok(mark(client).await?.as_deref() == Some(INSTALL))
 }
 
 /// Returns whether the API server serves an API group.
-pub(super) async fn has_group(client: &Client, group: &str) -> Result<bool, Stop> {
+pub(super) async fn has_group(client: &Client, group: &str) -> Result<bool, StepError> {
     Ok(client
         .list_api_groups()
         .await?
@@ -98,7 +98,7 @@ mod tests {
     #[tokio::test]
     async fn an_unmarked_cluster_is_left_alone_and_the_command_is_told() {
         for value in [None, Some("false")] {
-            let (client, asked) = testing::client(move |_, _| (200, marked(value)));
+            let (client, log) = testing::client(move |_, _| (200, marked(value)));
             let failure = allowed(&client)
                 .await
                 .expect_err("it is not marked")
@@ -109,7 +109,7 @@ mod tests {
                 failure.message
             );
             assert_eq!(
-                *asked.lock().expect("requests"),
+                *log.lock().expect("requests"),
                 ["GET /api/v1/namespaces/kube-system"]
             );
         }

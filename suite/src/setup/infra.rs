@@ -16,8 +16,8 @@ use super::Options;
 use crate::context::{RUN_LABEL, chain, topologies};
 use crate::ledger::{ObjectRef, Undo};
 use crate::padding::NUMACELL;
-use crate::recorder::{Look, Recorder};
-use crate::scenario::Stop;
+use crate::recorder::{PollResult, Recorder};
+use crate::scenario::StepError;
 
 /// Environment variables that name another image of the device plugin.
 const IMAGE_VARIABLES: [&str; 2] = [
@@ -31,7 +31,7 @@ pub(super) async fn numacell(
     options: &Options,
     recorder: &Recorder,
     client: &Client,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     recorder
         .step("every zone has numacell devices", async {
             if zones_without(client).await?.is_empty() {
@@ -46,9 +46,9 @@ pub(super) async fn numacell(
                     async || {
                         let missing = zones_without(client).await?;
                         Ok(if missing.is_empty() {
-                            Look::Ready(())
+                            PollResult::Ready(())
                         } else {
-                            Look::NotYet(format!("missing in {}", missing.join(", ")))
+                            PollResult::NotYet(format!("missing in {}", missing.join(", ")))
                         })
                     },
                 )
@@ -57,7 +57,7 @@ pub(super) async fn numacell(
         .await
 }
 
-async fn zones_without(client: &Client) -> Result<Vec<String>, Stop> {
+async fn zones_without(client: &Client) -> Result<Vec<String>, StepError> {
     let nodes = topologies(client).await?;
     if nodes.is_empty() {
         return Ok(vec!["all: there is no NRT".to_owned()]);
@@ -72,7 +72,7 @@ async fn zones_without(client: &Client) -> Result<Vec<String>, Stop> {
         .collect())
 }
 
-async fn deploy(options: &Options, recorder: &Recorder, client: &Client) -> Result<(), Stop> {
+async fn deploy(options: &Options, recorder: &Recorder, client: &Client) -> Result<(), StepError> {
     let name = format!("e2e-test-infra-{}", options.run);
     let privileged = ["audit", "enforce", "warn"].map(|mode| {
         (
@@ -121,7 +121,7 @@ async fn deploy(options: &Options, recorder: &Recorder, client: &Client) -> Resu
 }
 
 /// Returns the node selectors of the exporters' daemon sets, by pool, because every node with an exporter needs numacell devices.
-async fn pools(client: &Client) -> Result<BTreeMap<String, BTreeMap<String, String>>, Stop> {
+async fn pools(client: &Client) -> Result<BTreeMap<String, BTreeMap<String, String>>, StepError> {
     let params = ListParams::default();
     let sets = Api::<DaemonSet>::all(client.clone())
         .list(&params)
@@ -194,7 +194,7 @@ struct Make<'a> {
 }
 
 impl Make<'_> {
-    async fn create<K>(&self, value: Value) -> Result<(), Stop>
+    async fn create<K>(&self, value: Value) -> Result<(), StepError>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Serialize
@@ -221,12 +221,15 @@ impl Make<'_> {
     }
 }
 
-fn object<K: DeserializeOwned>(value: Value) -> Result<K, Stop> {
-    serde_json::from_value(value).map_err(|error| Stop::fail(chain(&error)))
+fn object<K: DeserializeOwned>(value: Value) -> Result<K, StepError> {
+    serde_json::from_value(value).map_err(|error| StepError::fail(chain(&error)))
 }
 
 /// Labels each node that has an NRT with its number of zones.
-pub(super) async fn label_cell_counts(recorder: &Recorder, client: &Client) -> Result<(), Stop> {
+pub(super) async fn label_cell_counts(
+    recorder: &Recorder,
+    client: &Client,
+) -> Result<(), StepError> {
     for node in topologies(client).await? {
         if Api::<Node>::all(client.clone())
             .get_opt(&node.node)

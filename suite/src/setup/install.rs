@@ -17,8 +17,8 @@ use kube::{Client, ResourceExt};
 use super::Options;
 use crate::context::RUN_LABEL;
 use crate::ledger::{ObjectRef, Undo};
-use crate::recorder::{Look, Recorder};
-use crate::scenario::Stop;
+use crate::recorder::{PollResult, Recorder};
+use crate::scenario::StepError;
 
 /// Custom resource definitions of the stack.
 const DEFINITIONS: [&str; 2] = [
@@ -45,7 +45,7 @@ pub(super) async fn stack(
     recorder: &Recorder,
     client: &Client,
     may_install: bool,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let there = recorder
         .step("the stack is installed, or may be", async {
             let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -62,7 +62,7 @@ pub(super) async fn stack(
             if !may_install {
                 let nrt = definitions.get_opt(NRT_DEFINITION).await?.is_none();
                 let what = if nrt { NRT_DEFINITION } else { missing[0] };
-                return Err(Stop::fail(format!(
+                return Err(StepError::fail(format!(
                     "the cluster has no definition of {what}: the stack is not installed. Install it, or let this suite do it with \
                      --setup; nothing was changed"
                 )));
@@ -81,13 +81,17 @@ pub(super) async fn stack(
     }
     recorder
         .step(
-            "the operator is asked for exporters and a scheduler",
+            "the resources of exporters and scheduler are created",
             resources(recorder, client),
         )
         .await
 }
 
-async fn operator(options: &Options, recorder: &Recorder, client: &Client) -> Result<(), Stop> {
+async fn operator(
+    options: &Options,
+    recorder: &Recorder,
+    client: &Client,
+) -> Result<(), StepError> {
     let objects = super::manifests::load(options.manifests.as_deref())?;
     let count = objects.len();
     for object in objects {
@@ -103,14 +107,14 @@ async fn create_absent(
     recorder: &Recorder,
     client: &Client,
     mut object: DynamicObject,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let types = object.types.clone().unwrap_or_default();
     let kind = GroupVersionKind::try_from(&types)
-        .map_err(|error| Stop::fail(format!("a manifest has no kind: {error}")))?;
+        .map_err(|error| StepError::fail(format!("a manifest has no kind: {error}")))?;
     let what = format!("{} {} can be created", kind.kind, object.name_any());
     let (resource, _) = recorder
         .until(&what, options.deadlines.installed, async || {
-            Ok(Look::Ready(
+            Ok(PollResult::Ready(
                 kube::discovery::pinned_kind(client, &kind).await?,
             ))
         })
@@ -143,10 +147,10 @@ async fn create_absent(
     recorder
         .until(&what, options.deadlines.installed, async || {
             match api.create(&PostParams::default(), &object).await {
-                Ok(_) => Ok(Look::Ready(())),
-                Err(kube::Error::Api(status)) if status.code == 409 => Ok(Look::Ready(())),
+                Ok(_) => Ok(PollResult::Ready(())),
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(PollResult::Ready(())),
                 Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => {
-                    Err(Stop::fail(format!(
+                    Err(StepError::fail(format!(
                         "the API server refuses {reference}: {}",
                         status.message
                     )))
@@ -158,7 +162,7 @@ async fn create_absent(
 }
 
 /// Creates the two resources that make the operator work, unless they exist.
-async fn resources(recorder: &Recorder, client: &Client) -> Result<(), Stop> {
+async fn resources(recorder: &Recorder, client: &Client) -> Result<(), StepError> {
     let operators: Api<NumaResourcesOperator> = Api::all(client.clone());
     if operators.get_opt(names::OPERATOR_CR).await?.is_none() {
         let pools = pools(client).await?;
@@ -192,7 +196,7 @@ async fn resources(recorder: &Recorder, client: &Client) -> Result<(), Stop> {
 }
 
 /// Returns the pools that exporters are configured for: those with the suite's prefix, or all workers.
-pub(super) async fn pools(client: &Client) -> Result<BTreeSet<String>, Stop> {
+pub(super) async fn pools(client: &Client) -> Result<BTreeSet<String>, StepError> {
     let nodes = Api::<Node>::all(client.clone());
     let nodes = nodes.list_metadata(&ListParams::default()).await?.items;
     let role = api::labels::node_role(POOL_PREFIX);
@@ -208,7 +212,7 @@ pub(super) async fn pools(client: &Client) -> Result<BTreeSet<String>, Stop> {
     Ok(pools)
 }
 
-fn created<K>(result: Result<K, kube::Error>) -> Result<(), Stop> {
+fn created<K>(result: Result<K, kube::Error>) -> Result<(), StepError> {
     match result {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         other => Ok(other.map(drop)?),
@@ -231,7 +235,7 @@ pub(super) async fn available(
     options: &Options,
     recorder: &Recorder,
     client: &Client,
-) -> Result<Status, Stop> {
+) -> Result<Status, StepError> {
     let limit = options.deadlines.installed;
     let operators: Api<NumaResourcesOperator> = Api::all(client.clone());
     recorder
@@ -241,9 +245,9 @@ pub(super) async fn available(
                     let object = operators.get(names::OPERATOR_CR).await?;
                     let status = object.status.unwrap_or_default();
                     Ok(match not_available(&status.conditions) {
-                        None => Look::Ready(()),
+                        None => PollResult::Ready(()),
                         Some(why) => {
-                            Look::NotYet(format!("{why}; {}", pods_not_ready(client).await?))
+                            PollResult::NotYet(format!("{why}; {}", pods_not_ready(client).await?))
                         }
                     })
                 })
@@ -271,9 +275,9 @@ pub(super) async fn available(
                     let object = schedulers.get(names::SCHEDULER_CR).await?;
                     let status = object.status.unwrap_or_default();
                     Ok(match not_available(&status.conditions) {
-                        None => Look::Ready(status),
+                        None => PollResult::Ready(status),
                         Some(why) => {
-                            Look::NotYet(format!("{why}; {}", pods_not_ready(client).await?))
+                            PollResult::NotYet(format!("{why}; {}", pods_not_ready(client).await?))
                         }
                     })
                 })
@@ -317,7 +321,7 @@ fn not_available(all: &[Condition]) -> Option<String> {
 }
 
 /// Returns why the stack is not available now, if it is not.
-pub(super) async fn unavailable(client: &Client) -> Result<Option<String>, Stop> {
+pub(super) async fn unavailable(client: &Client) -> Result<Option<String>, StepError> {
     let operator = Api::<NumaResourcesOperator>::all(client.clone());
     let operator = operator.get(names::OPERATOR_CR).await?.status;
     let scheduler = Api::<NumaResourcesScheduler>::all(client.clone());
@@ -339,7 +343,7 @@ pub(super) async fn unavailable(client: &Client) -> Result<Option<String>, Stop>
 }
 
 /// Describes the pods of the stack that are not ready, for people who wait.
-async fn pods_not_ready(client: &Client) -> Result<String, Stop> {
+async fn pods_not_ready(client: &Client) -> Result<String, StepError> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), names::NAMESPACE);
     let pods = pods.list(&ListParams::default()).await?.items;
     let waiting: Vec<_> = pods
@@ -374,7 +378,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cluster_without_the_definitions_is_left_alone_unless_it_may_be_changed() {
-        let (client, asked) = testing::client(|_, _| testing::not_found());
+        let (client, log) = testing::client(|_, _| testing::not_found());
         let (stream, _) = testing::stream();
         let recorder = Recorder::new(&stream, "setup");
         let failure = stack(&options(), &recorder, &client, false)
@@ -389,8 +393,7 @@ mod tests {
             failure.message
         );
         assert!(
-            asked
-                .lock()
+            log.lock()
                 .expect("requests")
                 .iter()
                 .all(|line| line.starts_with("GET "))

@@ -19,17 +19,18 @@ use super::{Options, connect, install, manifests};
 use crate::binaries::{self, Build, OPERATOR, PROGRAMS, SCHEDULER, TESTBED};
 use crate::checks::{Rollout, describe, is_ready};
 use crate::context::chain;
-use crate::recorder::{Look, Recorder};
-use crate::scenario::Stop;
+use crate::recorder::{PollResult, Recorder};
+use crate::scenario::StepError;
 
 /// Name of the record in the cluster's directory.
 const FILE: &str = "stack.json";
 /// Used as the run's identity when a kept stack is installed, because it belongs to no run.
 pub(super) const RUN: &str = "stack";
 /// Advice for everything that cannot change on a running cluster.
-const ANEW: &str = "bring the cluster up anew (`cluster down`, then `cluster up --with-stack`)";
+const RECREATE_ADVICE: &str =
+    "create the cluster again (`cluster down`, then `cluster up --with-stack`)";
 /// How long an API server may take to report on a stack.
-const ANSWER: Duration = Duration::from_secs(5);
+const AVAILABILITY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is recorded about the stack on a kept cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,11 +49,11 @@ pub struct Stack {
 
 impl Stack {
     /// Records a stack that is about to be installed on the cluster with this directory.
-    pub fn begin(dir: &Path, lane: Lane, bin_dir: &Path) -> Result<(), Stop> {
+    pub fn begin(dir: &Path, lane: Lane, bin_dir: &Path) -> Result<(), StepError> {
         let stack = Self {
             lane,
             bin_dir: bin_dir.to_owned(),
-            builds: binaries::builds(bin_dir).map_err(|error| Stop::fail(chain(&error)))?,
+            builds: binaries::builds(bin_dir).map_err(|error| StepError::fail(chain(&error)))?,
             manifests: manifests::digest(None)?,
             reference: None,
         };
@@ -60,11 +61,11 @@ impl Stack {
     }
 
     /// Returns the kept stack on the cluster of a kubeconfig, if there is one.
-    pub fn beside(kubeconfig: &Path) -> Result<Option<Self>, Stop> {
-        let path = place(kubeconfig).join(FILE);
+    pub fn load(kubeconfig: &Path) -> Result<Option<Self>, StepError> {
+        let path = cluster_dir(kubeconfig).join(FILE);
         let damaged = |error: &dyn std::error::Error| {
-            Stop::fail(format!(
-                "the record of the stack {} cannot be read: {}; {ANEW}",
+            StepError::fail(format!(
+                "the record of the stack {} cannot be read: {}; {RECREATE_ADVICE}",
                 path.display(),
                 chain(error)
             ))
@@ -76,7 +77,7 @@ impl Stack {
         }
     }
 
-    fn write(&self, dir: &Path) -> Result<(), Stop> {
+    fn write(&self, dir: &Path) -> Result<(), StepError> {
         let path = dir.join(FILE);
         let draft = dir.join(format!("{FILE}.new"));
         let written = serde_json::to_string_pretty(self)
@@ -84,7 +85,7 @@ impl Stack {
             .and_then(|text| std::fs::write(&draft, text))
             .and_then(|()| std::fs::rename(&draft, &path));
         written.map_err(|error| {
-            Stop::fail(format!(
+            StepError::fail(format!(
                 "the record of the stack {} cannot be written: {error}",
                 path.display()
             ))
@@ -99,7 +100,7 @@ impl Stack {
             let change = match Build::of(&self.bin_dir.join(program)) {
                 Ok(now) if now == *build => "",
                 Ok(_) if program == TESTBED => {
-                    ", has changed since: the cluster takes the new one only when it is brought up anew"
+                    ", has changed since: the cluster takes the new one only when it is created again"
                 }
                 Ok(_) => ", has changed since: the next run restarts its pods",
                 Err(_) => ", is gone",
@@ -115,43 +116,44 @@ impl Stack {
         &self,
         options: &Options,
         recorder: &Recorder,
-    ) -> Result<(), Stop> {
-        let failed = |error: binaries::Error| Stop::fail(chain(&error));
+    ) -> Result<(), StepError> {
+        let failed = |error: binaries::Error| StepError::fail(chain(&error));
         if let Some(dir) = &options.plan.bin_dir
             && binaries::existing(dir).map_err(failed)? != self.bin_dir
         {
-            return Err(Stop::fail(format!(
-                "the stack on this cluster runs the programs of {}, not those of {}; leave --bin-dir out, or {ANEW}",
+            return Err(StepError::fail(format!(
+                "the stack on this cluster runs the programs of {}, not those of {}; leave --bin-dir out, or {RECREATE_ADVICE}",
                 self.bin_dir.display(),
                 dir.display()
             )));
         }
         if manifests::digest(options.manifests.as_deref())? != self.manifests {
-            return Err(Stop::fail(format!(
-                "the stack on this cluster was installed from other manifests than those that this run has; {ANEW}"
+            return Err(StepError::fail(format!(
+                "the stack on this cluster was installed from other manifests than those that this run has; {RECREATE_ADVICE}"
             )));
         }
-        binaries::refresh(&self.bin_dir, |line| recorder.tell(line))
+        binaries::refresh(&self.bin_dir, |line| recorder.note(line))
             .await
             .map_err(failed)
     }
 
     /// Restarts the pods of programs that have changed since they were started, and no others.
-    pub(super) async fn renew(
+    pub(super) async fn restart_changed(
         &mut self,
         options: &Options,
         recorder: &Recorder,
         client: &Client,
         kubeconfig: &Path,
-    ) -> Result<(), Stop> {
-        let now = binaries::builds(&self.bin_dir).map_err(|error| Stop::fail(chain(&error)))?;
+    ) -> Result<(), StepError> {
+        let now =
+            binaries::builds(&self.bin_dir).map_err(|error| StepError::fail(chain(&error)))?;
         let changed: BTreeSet<&str> = PROGRAMS
             .into_iter()
             .filter(|program| now.get(*program) != self.builds.get(*program))
             .collect();
         if changed.contains(TESTBED) {
-            recorder.tell(&format!(
-                "{TESTBED} has changed since the cluster was brought up, which goes on with the former build; for the new one {ANEW}"
+            recorder.note(&format!(
+                "{TESTBED} has changed since the cluster was brought up, which still runs the former build; for the new one {RECREATE_ADVICE}"
             ));
         }
         for (program, parts) in [
@@ -165,7 +167,7 @@ impl Stack {
             for part in parts {
                 recorder
                     .step(
-                        format!("{} is started anew: {program} has changed", part.name()),
+                        format!("{} restarts: {program} has changed", part.name()),
                         part.restart(options, recorder, client),
                     )
                     .await?;
@@ -174,7 +176,7 @@ impl Stack {
                 now.get_key_value(program)
                     .map(|(name, build)| (name.clone(), *build)),
             );
-            self.write(place(kubeconfig))?;
+            self.write(cluster_dir(kubeconfig))?;
         }
         Ok(())
     }
@@ -184,12 +186,12 @@ impl Stack {
         &mut self,
         reference: &Reference,
         kubeconfig: &Path,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StepError> {
         if self.reference.is_some() {
             return Ok(());
         }
         self.reference = Some(reference.clone());
-        self.write(place(kubeconfig))
+        self.write(cluster_dir(kubeconfig))
     }
 }
 
@@ -198,39 +200,39 @@ pub(super) async fn is_running(
     options: &Options,
     recorder: &Recorder,
     client: &Client,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let what = "all pods of the stack are ready";
-    let look = async || {
+    let poll = async || {
         Ok(match not_running(client).await? {
-            None => Look::Ready(()),
-            Some(why) => Look::NotYet(why),
+            None => PollResult::Ready(()),
+            Some(why) => PollResult::NotYet(why),
         })
     };
     let limit = options.deadlines.installed;
-    recorder.step(what, recorder.until(what, limit, look)).await
+    recorder.step(what, recorder.until(what, limit, poll)).await
 }
 
 /// Describes in one line whether the stack on a cluster is available now, by the conditions of its resources.
 pub async fn availability(kubeconfig: &Path) -> String {
-    let asked = async { install::unavailable(&connect::client(kubeconfig).await?).await };
-    match tokio::time::timeout(ANSWER, asked).await {
+    let unavailable = async { install::unavailable(&connect::client(kubeconfig).await?).await };
+    match tokio::time::timeout(AVAILABILITY_TIMEOUT, unavailable).await {
         Ok(Ok(None)) => "the stack is available".to_owned(),
         Ok(Ok(Some(why))) => format!("the stack is not available: {why}"),
-        Ok(Err(stop)) => format!(
-            "the stack cannot be asked for: {}",
-            stop.into_failure("").message
+        Ok(Err(error)) => format!(
+            "the state of the stack is unknown: {}",
+            error.into_failure("").message
         ),
-        Err(_) => "the stack cannot be asked for: the API server does not answer".to_owned(),
+        Err(_) => "the state of the stack is unknown: the API server does not answer".to_owned(),
     }
 }
 
 /// Returns the directory of the cluster that a kubeconfig belongs to.
-fn place(kubeconfig: &Path) -> &Path {
+fn cluster_dir(kubeconfig: &Path) -> &Path {
     kubeconfig.parent().unwrap_or(kubeconfig)
 }
 
 /// Returns the first difference between the stack's pods and its Deployments and DaemonSets.
-async fn not_running(client: &Client) -> Result<Option<String>, Stop> {
+async fn not_running(client: &Client) -> Result<Option<String>, StepError> {
     let all = ListParams::default();
     let deployments = Api::<Deployment>::namespaced(client.clone(), names::NAMESPACE);
     for deployment in deployments.list(&all).await?.items {
@@ -285,7 +287,7 @@ impl Part {
         options: &Options,
         recorder: &Recorder,
         client: &Client,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StepError> {
         let pods = Api::<Pod>::namespaced(client.clone(), names::NAMESPACE);
         let ours = ListParams::default().labels(&self.selector());
         let before = pods.list(&ours).await?.items;
@@ -304,11 +306,13 @@ impl Part {
                     .iter()
                     .find(|pod| old.contains(&pod.uid()) || !is_ready(pod));
                 Ok(match waits {
-                    Some(pod) => Look::NotYet(describe(pod)),
-                    None if now.len() < before.len() => {
-                        Look::NotYet(format!("{} of {} pods are there", now.len(), before.len()))
-                    }
-                    None => Look::Ready(()),
+                    Some(pod) => PollResult::NotYet(describe(pod)),
+                    None if now.len() < before.len() => PollResult::NotYet(format!(
+                        "{} of {} pods are there",
+                        now.len(),
+                        before.len()
+                    )),
+                    None => PollResult::Ready(()),
                 })
             })
             .await?;

@@ -12,7 +12,7 @@ use crate::context::RUN_LABEL;
 use crate::ledger::{ObjectRef, Undo};
 use crate::machine_pools;
 use crate::recorder::Recorder;
-use crate::scenario::Stop;
+use crate::scenario::StepError;
 
 /// The fields that the exporters of a pool and the scenarios need in such an object.
 const FIELDS: [&str; 4] = [
@@ -27,7 +27,7 @@ pub(super) async fn configured(
     options: &Options,
     recorder: &Recorder,
     client: &Client,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let is_there = connect::has_group(client, GROUP).await?;
     if !is_there || !machine_pools::kubelet_configs(client).await?.is_empty() {
         return Ok(());
@@ -47,7 +47,7 @@ async fn configure(
     recorder: &Recorder,
     client: &Client,
     pool: &str,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let members = ListParams::default().labels(&api::labels::node_role(pool));
     let members = Api::<Node>::all(client.clone()).list(&members).await?.items;
     let Some(node) = members.first() else {
@@ -63,7 +63,7 @@ async fn configure(
         "metadata": {"name": pool, "labels": {RUN_LABEL: options.run}},
         "spec": {"machineConfigPoolSelector": {"matchLabels": {label: ""}}, "kubeletConfig": payload},
     }))
-    .map_err(|error| Stop::fail(format!("no KubeletConfig for pool {pool}: {error}")))?;
+    .map_err(|error| StepError::fail(format!("no KubeletConfig for pool {pool}: {error}")))?;
     let reference = ObjectRef::of(&config);
     let before = machine_pools::configuration(client, pool).await?;
     recorder.plan(

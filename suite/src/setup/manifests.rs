@@ -8,7 +8,7 @@ use kube::api::DynamicObject;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::scenario::Stop;
+use crate::scenario::StepError;
 
 /// The manifests that `cargo xtask codegen` renders: definitions first, then the operator.
 const BUILT_IN: [(&str, &str); 4] = [
@@ -28,19 +28,18 @@ const BUILT_IN: [(&str, &str); 4] = [
 ];
 
 /// Loads all objects, in order: the built-in ones, or those of a directory with the layout of `config` (`crd/*.yaml`, `operator.yaml`).
-pub(super) fn load(dir: Option<&Path>) -> Result<Vec<DynamicObject>, Stop> {
+pub(super) fn load(dir: Option<&Path>) -> Result<Vec<DynamicObject>, StepError> {
     let mut objects = Vec::new();
     for (name, text) in texts(dir)? {
-        objects
-            .extend(parse(&text).map_err(|error| {
-                Stop::fail(format!("cannot read the manifest {name}: {error}"))
-            })?);
+        objects.extend(parse(&text).map_err(|error| {
+            StepError::fail(format!("cannot read the manifest {name}: {error}"))
+        })?);
     }
     Ok(objects)
 }
 
 /// Computes a digest of all manifests, by which a change of them is detected.
-pub(super) fn digest(dir: Option<&Path>) -> Result<String, Stop> {
+pub(super) fn digest(dir: Option<&Path>) -> Result<String, StepError> {
     let mut digest = Sha256::new();
     for (_, text) in texts(dir)? {
         digest.update(text.as_bytes());
@@ -49,7 +48,7 @@ pub(super) fn digest(dir: Option<&Path>) -> Result<String, Stop> {
 }
 
 /// Returns the texts of the files with their names.
-fn texts(dir: Option<&Path>) -> Result<Vec<(String, Cow<'static, str>)>, Stop> {
+fn texts(dir: Option<&Path>) -> Result<Vec<(String, Cow<'static, str>)>, StepError> {
     let Some(dir) = dir else {
         let built_in = BUILT_IN.map(|(name, text)| (format!("{name} (built in)"), text.into()));
         return Ok(built_in.into());
@@ -57,17 +56,18 @@ fn texts(dir: Option<&Path>) -> Result<Vec<(String, Cow<'static, str>)>, Stop> {
     let mut texts = Vec::new();
     for file in files(dir)? {
         let name = file.display().to_string();
-        let text = std::fs::read_to_string(&file)
-            .map_err(|error| Stop::fail(format!("cannot read the manifest {name}: {error}")))?;
+        let text = std::fs::read_to_string(&file).map_err(|error| {
+            StepError::fail(format!("cannot read the manifest {name}: {error}"))
+        })?;
         texts.push((name, text.into()));
     }
     Ok(texts)
 }
 
-fn files(dir: &Path) -> Result<Vec<std::path::PathBuf>, Stop> {
+fn files(dir: &Path) -> Result<Vec<std::path::PathBuf>, StepError> {
     let folder = dir.join("crd");
     let entries = std::fs::read_dir(&folder).map_err(|error| {
-        Stop::fail(format!(
+        StepError::fail(format!(
             "cannot read the manifests in {}: {error}",
             folder.display()
         ))
@@ -121,9 +121,10 @@ mod tests {
 
     #[test]
     fn a_missing_directory_is_named() {
-        let stop = load(Some(Path::new("does/not/exist"))).expect_err("no manifests");
+        let error = load(Some(Path::new("does/not/exist"))).expect_err("no manifests");
         assert!(
-            stop.into_failure("")
+            error
+                .into_failure("")
                 .message
                 .starts_with("cannot read the manifests in does/not/exist/crd: ")
         );

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Options, infra};
 use crate::context::topologies;
-use crate::facts::{Facts, allocatable, unannounced};
+use crate::facts::{Facts, allocatable, missing_in_status};
 use crate::machine_pools;
 use crate::observed::NodeTopology;
-use crate::recorder::{Look, Recorder};
+use crate::recorder::{PollResult, Recorder};
 use crate::resources::{DeviceNames, Resources};
-use crate::scenario::Stop;
+use crate::scenario::StepError;
 
 /// Least number of nodes with `single-numa-node` that the suite needs.
 const NEEDED: usize = 2;
@@ -62,7 +62,7 @@ pub(super) async fn take(
     recorder: &Recorder,
     client: &Client,
     known: Option<&Reference>,
-) -> Result<Reference, Stop> {
+) -> Result<Reference, StepError> {
     recorder
         .step(
             "nodes are labelled with their number of zones",
@@ -86,14 +86,16 @@ pub(super) async fn take(
                             .iter()
                             .find(|name| nodes.iter().all(|node| node.node != **name))
                         {
-                            return Ok(Look::NotYet(format!("Unable to find NRT for node {name}")));
+                            return Ok(PollResult::NotYet(format!(
+                                "Unable to find NRT for node {name}"
+                            )));
                         }
                         for node in &nodes {
                             if let Some(problem) = disagreement(client, node).await? {
-                                return Ok(Look::NotYet(problem));
+                                return Ok(PollResult::NotYet(problem));
                             }
                         }
-                        Ok(Look::Ready(()))
+                        Ok(PollResult::Ready(()))
                     },
                 )
                 .await
@@ -103,11 +105,11 @@ pub(super) async fn take(
         .step("the reference state is taken", async {
             let what = "every node's status has its devices and every published fingerprint is that of the API's pods";
             let reference = recorder
-                .until(what, options.deadlines.installed, async || look(client, known).await)
+                .until(what, options.deadlines.installed, async || poll(client, known).await)
                 .await?;
             let fitting = reference.nodes.iter().filter(|node| node.single_numa_node()).count();
             if fitting < NEEDED {
-                return Err(Stop::fail(format!(
+                return Err(StepError::fail(format!(
                     "Not enough nodes with \"single-numa-node\" topology found {fitting} needed {NEEDED}"
                 )));
             }
@@ -117,24 +119,27 @@ pub(super) async fn take(
 }
 
 /// Returns the reference, if it can be taken now.
-async fn look(client: &Client, known: Option<&Reference>) -> Result<Look<Reference>, Stop> {
+async fn poll(
+    client: &Client,
+    known: Option<&Reference>,
+) -> Result<PollResult<Reference>, StepError> {
     let topologies = topologies(client).await?;
     let all = ListParams::default();
     let pods = Api::<Pod>::all(client.clone()).list(&all).await?.items;
     let nodes = Api::<Node>::all(client.clone()).list(&all).await?.items;
     if let Some(missing) = known.and_then(|known| known.facts().incomplete(&topologies, &nodes)) {
-        return Ok(Look::NotYet(missing));
+        return Ok(PollResult::NotYet(missing));
     }
     let mut amounts = BTreeMap::new();
     for topology in &topologies {
         let node = nodes.iter().find(|node| node.name_any() == topology.node);
-        let unannounced = node.and_then(|node| unannounced(topology, node));
-        if let Some(why) = unannounced.or_else(|| crate::settle::unsettled(topology, &pods)) {
-            return Ok(Look::NotYet(why));
+        let missing = node.and_then(|node| missing_in_status(topology, node));
+        if let Some(why) = missing.or_else(|| crate::settle::unsettled(topology, &pods)) {
+            return Ok(PollResult::NotYet(why));
         }
         amounts.extend(node.map(|node| (topology.node.clone(), allocatable(node))));
     }
-    Ok(Look::Ready(Reference {
+    Ok(PollResult::Ready(Reference {
         nodes: topologies,
         allocatable: amounts,
     }))
@@ -142,18 +147,20 @@ async fn look(client: &Client, known: Option<&Reference>) -> Result<Look<Referen
 
 /// Returns where an NRT differs from its node's kubelet. It is an error if the kubelet has settings with which the scenarios' numbers do
 /// not hold.
-async fn disagreement(client: &Client, node: &NodeTopology) -> Result<Option<String>, Stop> {
+async fn disagreement(client: &Client, node: &NodeTopology) -> Result<Option<String>, StepError> {
     let name = &node.node;
     let kubelet = machine_pools::kubelet(client, name).await?;
     let kubelet: Kubelet = serde_json::from_value(kubelet)
-        .map_err(|error| Stop::fail(format!("configz of {name} is not readable: {error}")))?;
+        .map_err(|error| StepError::fail(format!("configz of {name} is not readable: {error}")))?;
     if kubelet
         .cpu_manager_policy_options
         .get("full-pcpus-only")
         .map(String::as_str)
         == Some("true")
     {
-        return Err(Stop::fail(format!("SMT alignment enabled for node {name}")));
+        return Err(StepError::fail(format!(
+            "SMT alignment enabled for node {name}"
+        )));
     }
     let or = |text: &str, default: &str| {
         if text.is_empty() {

@@ -33,7 +33,7 @@ use suite::session::{Session, StartError};
 use suite::setup::Options;
 use testbed::lane;
 
-use crate::harness::{number, places, runtime};
+use crate::harness::{number, report_paths, runtime};
 
 use self::machine::NodeFacts;
 use self::run::{Node, Plan};
@@ -47,10 +47,10 @@ fn every_nrt_equals_machine_and_state_files_for_random_pod_sequences() {
             u32::try_from(sequences).expect("a small number of sequences")
         }),
     };
-    let places = places("accounting");
+    let paths = report_paths("accounting");
     let terminal = Terminal::new(anstream::stderr(), false);
     let (stream, _) =
-        stream(&places, vec![Box::new(terminal)]).expect("the artefacts directory is writable");
+        stream(&paths, vec![Box::new(terminal)]).expect("the artefacts directory is writable");
     let dir = tempfile::tempdir().expect("temporary directory");
     let file = dir.path().join("nodes.yaml");
     nodes::write(&file).expect("the directory is writable");
@@ -59,21 +59,21 @@ fn every_nrt_equals_machine_and_state_files_for_random_pod_sequences() {
         ..Options::own(lane::Lane::Local, &[]).expect("no flag is wrong")
     };
     options.plan.nodes = Some(file);
-    stream.emit(started(&options, 1, &places));
+    stream.emit(started(&options, 1, &paths));
     let verdict = runtime().block_on(async {
         let interrupt = Interrupt::default();
-        let session = match Session::start(&options, &stream, &interrupt, &places.artifacts).await {
+        let session = match Session::start(&options, &stream, &interrupt, &paths.artifacts).await {
             Ok(session) => session,
             Err(StartError::Interrupted) => panic!("nobody interrupts this test"),
             Err(StartError::Failed(failure)) => panic!("the set-up failed: {failure}"),
         };
         let verdict = session
-            .run(&scenario(&session, plan, &places.artifacts))
+            .run(&scenario(&session, plan, &paths.artifacts))
             .await;
         assert!(
             session.finish().await,
             "the tear-down failed; see {}",
-            places.events().display()
+            paths.events().display()
         );
         verdict
     });

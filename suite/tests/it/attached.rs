@@ -39,11 +39,11 @@ const PASSED: [&str; 4] = [
 const SKIPPED: &str = "fault/scheduler-killed";
 
 /// Longer than a command takes.
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 /// Longer than the deletion of namespaces in the background takes.
-const ENDS: Duration = Duration::from_mins(2);
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(200);
+const DELETION_TIMEOUT: Duration = Duration::from_mins(2);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A cluster brought up by `numaresources-tests cluster up`; it ends when dropped.
 struct Cluster {
@@ -77,7 +77,7 @@ impl Cluster {
     }
 
     /// Runs the program with nothing but the kubeconfig.
-    fn judge(&self, artifacts: &Path) -> Output {
+    fn run_scenarios(&self, artifacts: &Path) -> Output {
         program()
             .env("KUBECONFIG", self.kubeconfig())
             .args(PASSED)
@@ -135,7 +135,7 @@ impl Drop for Cluster {
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_numaresources-tests"));
-    command.timeout(PATIENCE);
+    command.timeout(TIMEOUT);
     command
 }
 
@@ -176,7 +176,7 @@ fn changes(before: &BTreeSet<String>, after: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// Returns the ids of the scenarios whose verdict matches, from the event log.
-fn ids(artifacts: &Path, is_meant: impl Fn(&Verdict) -> bool) -> BTreeSet<String> {
+fn ids(artifacts: &Path, matches: impl Fn(&Verdict) -> bool) -> BTreeSet<String> {
     let records = reports::log::read(&artifacts.join("nrop/events.jsonl"))
         .expect("the event log is readable");
     records
@@ -184,7 +184,7 @@ fn ids(artifacts: &Path, is_meant: impl Fn(&Verdict) -> bool) -> BTreeSet<String
         .filter_map(|record| match record.event {
             Event::ScenarioFinished {
                 scenario, verdict, ..
-            } if is_meant(&verdict) => Some(scenario.id),
+            } if matches(&verdict) => Some(scenario.id),
             _ => None,
         })
         .collect()
@@ -200,35 +200,35 @@ fn a_cluster_known_by_its_kubeconfig_gets_the_verdicts_of_its_lane(#[case] lane:
 
     cluster.mark(None);
     let before = cluster.state();
-    let unmarked = cluster.judge(&artifacts.path().join("unmarked"));
+    let unmarked = cluster.run_scenarios(&artifacts.path().join("unmarked"));
     assert_eq!(unmarked.status.code(), Some(1), "{}", both(&unmarked));
-    let told = both(&unmarked);
+    let text = both(&unmarked);
     assert!(
-        told.contains("kubectl label namespace kube-system numaresources-tests/allowed=true"),
-        "{told}"
+        text.contains("kubectl label namespace kube-system numaresources-tests/allowed=true"),
+        "{text}"
     );
     assert_eq!(changes(&before, &cluster.state()), Vec::<String>::new());
 
     cluster.mark(Some("true"));
     let before = cluster.state();
-    let without = cluster.judge(&artifacts.path().join("without"));
+    let without = cluster.run_scenarios(&artifacts.path().join("without"));
     assert_eq!(without.status.code(), Some(1), "{}", both(&without));
-    let told = both(&without);
+    let text = both(&without);
     assert!(
-        told.contains(
+        text.contains(
             "the cluster has no definition of noderesourcetopologies.topology.node.k8s.io"
         ),
-        "{told}"
+        "{text}"
     );
     assert_eq!(changes(&before, &cluster.state()), Vec::<String>::new());
 
     cluster.mark(Some("install"));
     let before = cluster.state();
-    let judged = artifacts.path().join("judged");
-    let output = cluster.judge(&judged);
+    let dir = artifacts.path().join("allowed");
+    let output = cluster.run_scenarios(&dir);
     assert_eq!(output.status.code(), Some(0), "{}", both(&output));
     assert_eq!(
-        ids(&judged, Verdict::is_passed),
+        ids(&dir, Verdict::is_passed),
         BTreeSet::from(PASSED.map(str::to_owned))
     );
     let for_want = |verdict: &Verdict| {
@@ -240,15 +240,15 @@ fn a_cluster_known_by_its_kubeconfig_gets_the_verdicts_of_its_lane(#[case] lane:
             }
         )
     };
-    assert_eq!(ids(&judged, for_want), BTreeSet::from([SKIPPED.to_owned()]));
+    assert_eq!(ids(&dir, for_want), BTreeSet::from([SKIPPED.to_owned()]));
     // the suite removed what it installed; namespaces are deleted in the background
-    let deadline = Instant::now() + ENDS;
+    let deadline = Instant::now() + DELETION_TIMEOUT;
     loop {
         let left = changes(&before, &cluster.state());
         if left.is_empty() {
             break;
         }
         assert!(Instant::now() < deadline, "{left:#?}");
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

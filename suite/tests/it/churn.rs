@@ -35,24 +35,24 @@ use testbed::lane;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::harness::{places, runtime};
+use crate::harness::{report_paths, runtime};
 
 const NAMESPACE: &str = "churn";
 /// Number of clients that each run one pod after another. Together they request more than the cluster has.
 const CLIENTS: u64 = 20;
 /// How long a fault lasts, if it does not end by itself.
-const LASTING: Duration = Duration::from_secs(2);
-/// Longest time that the clients may take to run [`AFTER`] pods after a fault, and to end. A lease is free after 15 s, and a pod is retried
+const FAULT_DURATION: Duration = Duration::from_secs(2);
+/// Longest time that the clients may take to run [`ENDED_AFTER_FAULT`] pods after a fault, and to end. A lease is free after 15 s, and a pod is retried
 /// after 10 s at the latest.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 /// This many ended pods prove that pods were created, placed and run since: each client had at most one pod before.
-const AFTER: usize = 2 * CLIENTS as usize;
+const ENDED_AFTER_FAULT: usize = 2 * CLIENTS as usize;
 /// How long before a refusal an ended pod may have caused it.
-const BEFORE: Duration = Duration::from_secs(3);
+const RELEVANT_BEFORE_REFUSAL: Duration = Duration::from_secs(3);
 /// How often the only scheduler is replaced.
 const REPLACEMENTS: usize = 12;
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(200);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[test]
 fn restarts_have_no_pod_refused_and_none_forgotten() {
@@ -93,15 +93,14 @@ fn run_on(lane: lane::Lane, schedulers: Schedulers) {
 }
 
 async fn check(lane: lane::Lane, schedulers: Schedulers) {
-    let places = places(&format!("churn/{}/{schedulers:?}", lane.name()));
-    let (stream, _) =
-        run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
+    let paths = report_paths(&format!("churn/{}/{schedulers:?}", lane.name()));
+    let (stream, _) = run::stream(&paths, Vec::new()).expect("the artefacts directory is writable");
     let options = Options::own(lane, &[]).expect("no flag is wrong");
     let session = Box::pin(Session::start(
         &options,
         &stream,
         &Interrupt::default(),
-        &places.artifacts,
+        &paths.artifacts,
     ))
     .await
     .expect("the set-up works");
@@ -112,16 +111,16 @@ async fn check(lane: lane::Lane, schedulers: Schedulers) {
     }
     let over = watch::Sender::new(false);
     let clients = join_all((0..CLIENTS).map(|number| churn.client(number, over.subscribe())));
-    let disturbed = async {
-        let went_on = disturb(&churn, &cluster.faults(), lane, schedulers).await;
+    let restarted = async {
+        let progress = restart_components(&churn, &cluster.faults(), lane, schedulers).await;
         over.send_replace(true);
-        went_on
+        progress
     };
-    let went_on = tokio::select! {
+    let progress = tokio::select! {
         () = churn.follow() => Err("the watch of the pods ended".to_owned()),
-        (clients, went_on) = async {
-            tokio::join!(timeout(6 * PATIENCE, clients), disturbed)
-        } => went_on.and_then(|()| {
+        (clients, progress) = async {
+            tokio::join!(timeout(6 * TIMEOUT, clients), restarted)
+        } => progress.and_then(|()| {
             clients.map(drop).map_err(|_| "clients still wait".to_owned())
         }),
     };
@@ -137,23 +136,25 @@ async fn check(lane: lane::Lane, schedulers: Schedulers) {
     assert_eq!(
         (refused, forgotten),
         (Vec::new(), Vec::new()),
-        "{went_on:?}"
+        "{progress:?}"
     );
-    assert_eq!(went_on, Ok(()));
+    assert_eq!(progress, Ok(()));
 }
 
 /// Restarts one program after another, each when the effects of the one before are over. Returns an error if pods no longer run.
-async fn disturb(
+async fn restart_components(
     churn: &Churn,
     faults: &Faults,
     lane: lane::Lane,
     schedulers: Schedulers,
 ) -> Result<(), String> {
-    churn.goes_on("at first").await?;
+    churn.wait_for_progress("at first").await?;
     if schedulers == Schedulers::One {
         for _ in 0..REPLACEMENTS {
             churn.replace_scheduler().await?;
-            churn.goes_on("another scheduler has taken over").await?;
+            churn
+                .wait_for_progress("another scheduler has taken over")
+                .await?;
         }
         return Ok(());
     }
@@ -177,19 +178,19 @@ async fn disturb(
     }
     for (text, all) in restarts {
         for what in all {
-            let inflicted = faults.inflict(&what, LASTING).await;
-            inflicted.map_err(|error| format!("{text}: {error}"))?;
+            let injected = faults.inject(&what, FAULT_DURATION).await;
+            injected.map_err(|error| format!("{text}: {error}"))?;
         }
-        churn.goes_on(text).await?;
+        churn.wait_for_progress(text).await?;
     }
     let lost = Disturbance::LoseLease {
         namespace: names::NAMESPACE.to_owned(),
         name: names::SCHEDULER_LEASE.to_owned(),
     };
-    let inflicted = faults.inflict(&lost, LASTING).await;
-    inflicted.map_err(|error| error.to_string())?;
-    churn.is_led().await?;
-    churn.goes_on("the leader lost its lease").await
+    let injected = faults.inject(&lost, FAULT_DURATION).await;
+    injected.map_err(|error| error.to_string())?;
+    churn.wait_for_leader().await?;
+    churn.wait_for_progress("the leader lost its lease").await
 }
 
 /// What is known about a pod.
@@ -210,12 +211,13 @@ impl Seen {
 }
 
 /// Describes a refused pod and those that were on its node in the seconds before.
-fn story(name: &str, refused: &Seen, pods: &BTreeMap<String, Seen>) -> String {
+fn describe_refusal(name: &str, refused: &Seen, pods: &BTreeMap<String, Seen>) -> String {
     let at = refused.history.last().map_or(Duration::ZERO, |(at, _)| *at);
     let mut text = format!("refused: {name} {refused:?}");
     for (name, seen) in pods {
         let last = seen.history.last();
-        let is_recent = last.is_some_and(|(last, _)| !seen.has_ended() || *last + BEFORE > at);
+        let is_recent =
+            last.is_some_and(|(last, _)| !seen.has_ended() || *last + RELEVANT_BEFORE_REFUSAL > at);
         if seen.node == refused.node && is_recent {
             write!(
                 text,
@@ -273,8 +275,8 @@ impl Churn {
             self.pods.send_modify(|pods| {
                 let seen = pods.entry(pod.name_any()).or_default();
                 if seen.phase != phase || seen.node != node {
-                    let moment = (self.start.elapsed(), phase.clone());
-                    seen.history.push(moment);
+                    let entry = (self.start.elapsed(), phase.clone());
+                    seen.history.push(entry);
                 }
                 seen.cpus = cpus.map(|cpus| cpus.0.clone()).unwrap_or_default();
                 (seen.phase, seen.node, seen.message) = (phase, node, message);
@@ -282,7 +284,7 @@ impl Churn {
             let pods = self.pods.borrow();
             let name = pod.name_any();
             if let Some(refused) = pods.get(&name).filter(|seen| seen.phase == "Failed") {
-                println!("{}", story(&name, refused, &pods));
+                println!("{}", describe_refusal(&name, refused, &pods));
             }
         }
     }
@@ -294,7 +296,7 @@ impl Churn {
             if *over.borrow() {
                 return;
             }
-            // sizes and lives vary, but are the same in each run
+            // sizes and lifetimes vary, but are the same in each run
             let mixed = (number * 7 + made * 11) % 9;
             let name = format!("churn-{number}-{made}");
             self.create(&name, 4 + 2 * mixed, 500 + 200 * mixed).await;
@@ -306,7 +308,7 @@ impl Churn {
 
     /// Creates a pod and retries until it succeeds.
     async fn create(&self, name: &str, cpus: u64, milliseconds: u64) {
-        let life = format!("{}s", Duration::from_millis(milliseconds).as_secs_f64());
+        let lifetime = format!("{}s", Duration::from_millis(milliseconds).as_secs_f64());
         let limits = json!({"cpu": cpus.to_string(), "memory": format!("{cpus}Gi")});
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": name},
@@ -319,7 +321,7 @@ impl Churn {
                     "name": "main",
                     "image": names::STACK_IMAGE,
                     "imagePullPolicy": "IfNotPresent",
-                    "command": ["/bin/sleep", life],
+                    "command": ["/bin/sleep", lifetime],
                     "resources": {"limits": limits},
                 }],
             },
@@ -333,37 +335,40 @@ impl Churn {
                 Ok(_) => return,
                 // the answer to an earlier attempt was lost
                 Err(kube::Error::Api(status)) if status.code == 409 => return,
-                Err(_) => sleep(LOOK).await,
+                Err(_) => sleep(POLL_INTERVAL).await,
             }
         }
     }
 
     /// Waits until pods have run that were created after this call.
-    async fn goes_on(&self, after: &str) -> Result<(), String> {
+    async fn wait_for_progress(&self, after: &str) -> Result<(), String> {
         let ended =
             |pods: &BTreeMap<String, Seen>| pods.values().filter(|seen| seen.has_ended()).count();
         let before = ended(&self.pods.borrow());
-        let enough = |pods: &BTreeMap<String, Seen>| ended(pods) >= before + AFTER;
+        let enough = |pods: &BTreeMap<String, Seen>| ended(pods) >= before + ENDED_AFTER_FAULT;
         let mut pods = self.pods.subscribe();
-        let waited = timeout(PATIENCE, pods.wait_for(enough)).await;
+        let waited = timeout(TIMEOUT, pods.wait_for(enough)).await;
         if waited.is_ok() {
             let failed = |seen: &&Seen| seen.phase == "Failed";
             let refused = self.pods.borrow().values().filter(failed).count();
-            println!("{after}: pods went on to run, {refused} were refused so far");
+            println!("{after}: pods run again, {refused} were refused so far");
             return Ok(());
         }
         let now = ended(&self.pods.borrow());
-        Err(format!("{after}: {} of {AFTER} pods ended", now - before))
+        Err(format!(
+            "{after}: {} of {ENDED_AFTER_FAULT} pods ended",
+            now - before
+        ))
     }
 
-    /// Returns faults that kill a container in those pods of the stack for which `is_meant` holds.
-    async fn kill(&self, container: &str, is_meant: impl Fn(&Pod) -> bool) -> Vec<Disturbance> {
+    /// Returns faults that kill a container in those pods of the stack for which `selects` holds.
+    async fn kill(&self, container: &str, selects: impl Fn(&Pod) -> bool) -> Vec<Disturbance> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), names::NAMESPACE);
         let pods = pods.list(&ListParams::default()).await;
-        let deaths: Vec<Disturbance> = pods
-            .expect("the pods are told")
+        let kills: Vec<Disturbance> = pods
+            .expect("the pods are listed")
             .into_iter()
-            .filter(&is_meant)
+            .filter(&selects)
             .filter_map(|pod| {
                 let spec = pod.spec.as_ref()?;
                 let has = spec.containers.iter().any(|found| found.name == container);
@@ -376,8 +381,8 @@ impl Churn {
                 has.then_some(Disturbance::Kill { process })
             })
             .collect();
-        assert!(!deaths.is_empty(), "nobody has a container {container}");
-        deaths
+        assert!(!kills.is_empty(), "no pod has a container {container}");
+        kills
     }
 
     /// Kills the scheduler's pod without notice. Its Deployment creates another one at once, whereas a container would restart after a
@@ -412,7 +417,7 @@ impl Churn {
             .await;
         patched.map_err(|error| error.to_string())?;
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), names::NAMESPACE);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let deployment = deployments.get(names::SCHEDULER).await;
             let status = deployment.ok().and_then(|deployment| deployment.status);
@@ -430,15 +435,15 @@ impl Churn {
             if Instant::now() > deadline {
                 return Err(format!("updated, all and available are {counts:?}"));
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
-        self.is_led().await
+        self.wait_for_leader().await
     }
 
     /// Waits until a scheduler holds the lease.
-    async fn is_led(&self) -> Result<(), String> {
+    async fn wait_for_leader(&self) -> Result<(), String> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), names::NAMESPACE);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let lease = leases.get_opt(names::SCHEDULER_LEASE).await;
             let spec = lease.ok().flatten().and_then(|lease| lease.spec);
@@ -452,7 +457,7 @@ impl Churn {
             if Instant::now() > deadline {
                 return Err(format!("the scheduler's lease has holder {holder:?}"));
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }

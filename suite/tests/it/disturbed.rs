@@ -25,14 +25,14 @@ use testbed::lane;
 use testbed::node::control::State;
 use tokio::sync::watch;
 
-use crate::harness::{number, places, runtime, word};
+use crate::harness::{describe, number, report_paths, runtime};
 
 /// Least duration of the faults in seconds, unless the environment sets another.
 const SECONDS: u64 = 30;
 /// Number of faults per minute.
 const PER_MINUTE: u32 = 30;
 /// Length of one drawn schedule. It is short because processes start and end meanwhile.
-const DRAWN_AT_ONCE: Duration = Duration::from_secs(20);
+const SCHEDULE_LENGTH: Duration = Duration::from_secs(20);
 
 #[test]
 fn bad_days_change_no_verdict_of_tier0() {
@@ -43,9 +43,8 @@ fn bad_days_change_no_verdict_of_tier0() {
 }
 
 async fn check(seed: u64, length: Duration) {
-    let places = places("disturbed");
-    let (stream, _) =
-        run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
+    let paths = report_paths("disturbed");
+    let (stream, _) = run::stream(&paths, Vec::new()).expect("the artefacts directory is writable");
     let scenarios = scenarios::all();
     let selection = Selection {
         labels: Some("tier0 && !openshift".to_owned()),
@@ -58,12 +57,12 @@ async fn check(seed: u64, length: Duration) {
         .filter_map(|(scenario, selected)| selected.then_some(scenario))
         .collect();
     let options = Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong");
-    stream.emit(run::started(&options, chosen.len(), &places));
+    stream.emit(run::started(&options, chosen.len(), &paths));
     let session = Box::pin(Session::start(
         &options,
         &stream,
         &Interrupt::default(),
-        &places.artifacts,
+        &paths.artifacts,
     ))
     .await
     .expect("the set-up works");
@@ -82,7 +81,7 @@ async fn check(seed: u64, length: Duration) {
         over.send_replace(true);
         rounds
     };
-    let (rounds, played) = tokio::join!(rounds, disturb(cluster, seed, over.subscribe()));
+    let (rounds, played) = tokio::join!(rounds, inject_faults(cluster, seed, over.subscribe()));
     let differing: Vec<String> = (1..)
         .zip(&rounds)
         .flat_map(|(number, round)| {
@@ -98,15 +97,15 @@ async fn check(seed: u64, length: Duration) {
         differing,
         Vec::<String>::new(),
         "seed {seed}; see {}",
-        places.events().display()
+        paths.events().display()
     );
     assert!(
         finished,
         "the tear-down failed; see {}",
-        places.events().display()
+        paths.events().display()
     );
-    let judged = rounds.iter().map(BTreeMap::len).sum::<usize>();
-    assert!(judged > 0, "tier0 has no scenarios");
+    let count = rounds.iter().map(BTreeMap::len).sum::<usize>();
+    assert!(count > 0, "tier0 has no scenarios");
     assert!(played.values().sum::<u64>() > 0, "nothing went wrong");
 }
 
@@ -115,13 +114,13 @@ async fn verdicts(session: &Session, chosen: &[&Scenario]) -> BTreeMap<String, S
     let mut words = BTreeMap::new();
     for scenario in chosen {
         let verdict = session.run(scenario).await;
-        words.insert(scenario.id.to_owned(), word(&verdict));
+        words.insert(scenario.id.to_owned(), describe(&verdict));
     }
     words
 }
 
 /// Injects faults until the run is over. Returns how many there were of each kind.
-async fn disturb(
+async fn inject_faults(
     cluster: &EmbeddedCluster,
     seed: u64,
     over: watch::Receiver<bool>,
@@ -132,12 +131,12 @@ async fn disturb(
     while !*over.borrow() {
         let targets = targets(cluster);
         let seed = seed.wrapping_add(part);
-        let schedule = Schedule::random(seed, PER_MINUTE, DRAWN_AT_ONCE, &targets);
+        let schedule = Schedule::random(seed, PER_MINUTE, SCHEDULE_LENGTH, &targets);
         part += 1;
-        let mut told = over.clone();
+        let mut stop = over.clone();
         let over = async move {
             // a sender that is gone means the same
-            let _ = told.wait_for(|over| *over).await;
+            let _ = stop.wait_for(|over| *over).await;
         };
         let answers = faults.play_until(&schedule, over).await;
         for (step, answer) in schedule.steps.iter().zip(answers) {
@@ -148,7 +147,7 @@ async fn disturb(
                     let kind = [&what["kind"], fault].map(|word| word.as_str().unwrap_or_default());
                     *counts.entry(kind.join(" ")).or_default() += 1;
                 }
-                // a process that has just died cannot be struck, and a lease without a holder cannot be lost
+                // a process that has just died cannot be killed or stopped, and a lease without a holder cannot be lost
                 Some(Err(error)) => println!("{:?}: {error}", step.what),
                 None => {}
             }

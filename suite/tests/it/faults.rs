@@ -13,7 +13,7 @@ use suite::setup::Options;
 use testbed::lane::{self, Lane};
 use testbed::node::control::Signal;
 
-use crate::harness::{judge, runtime};
+use crate::harness::{run_scenarios, runtime};
 
 /// Scenarios that check more than the attributes of an NRT: none of them can pass without an exporter that publishes what pods hold.
 const NEED_ACCOUNTING: &[&str] = &[
@@ -58,7 +58,7 @@ struct Fault {
     /// Time limit for a settled cluster, if not the default.
     settled: Option<Duration>,
     /// How the fault is injected.
-    break_it: fn(&Session) -> Result<(), String>,
+    inject: fn(&Session) -> Result<(), String>,
     /// Scenarios that detect it.
     must_fail: &'static [&'static str],
 }
@@ -68,7 +68,7 @@ const OTHER_SCHEDULER: Fault = Fault {
     flags: &[],
     scheduler: Some("default-scheduler"),
     settled: None,
-    break_it: |_| Ok(()),
+    inject: |_| Ok(()),
     must_fail: NEED_PLACEMENT,
 };
 
@@ -77,7 +77,7 @@ const STOPPED_EXPORTER: Fault = Fault {
     flags: &[],
     scheduler: None,
     settled: Some(SETTLED),
-    break_it: stop_exporters,
+    inject: stop_exporters,
     must_fail: NEED_ACCOUNTING,
 };
 
@@ -86,7 +86,7 @@ const HIDDEN_ALLOCATIONS: Fault = Fault {
     flags: &["--hide-allocations"],
     scheduler: None,
     settled: Some(SETTLED),
-    break_it: |_| Ok(()),
+    inject: |_| Ok(()),
     must_fail: NEED_ACCOUNTING,
 };
 
@@ -150,24 +150,27 @@ fn check(lane: Lane, fault: &Fault) {
         options.deadlines.settled = settled;
     }
     let test = format!("faults/{}/{}", fault.name, lane.name());
-    let judged = runtime().block_on(judge(&test, &options, &selection, async |session| {
-        (fault.break_it)(session)
-    }));
-    let events = judged.events.display();
-    let why = &judged.phase_failure;
+    let completed = runtime().block_on(run_scenarios(
+        &test,
+        &options,
+        &selection,
+        async |session| (fault.inject)(session),
+    ));
+    let events = completed.events.display();
+    let why = &completed.phase_failure;
     assert_eq!(
-        judged.outcome,
+        completed.outcome,
         Outcome::ScenarioFailed,
         "{test}: {why:?}; see {events}"
     );
     let undecided = |verdict: &Verdict| !verdict.is_failed() && !verdict.is_passed();
     assert_eq!(
-        judged.ids(undecided),
+        completed.ids(undecided),
         Vec::<&str>::new(),
         "{test}: neither passed nor failed; see {events}"
     );
     assert_eq!(
-        judged.ids(Verdict::is_failed),
+        completed.ids(Verdict::is_failed),
         fault.must_fail,
         "{test}: other scenarios failed than the table says; see {events}"
     );

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use reports::event::Verdict;
 use suite::interrupt::Interrupt;
-use suite::run::{self, Outcome, Places};
+use suite::run::{self, Outcome, ReportPaths};
 use suite::scenarios;
 use suite::select::Selection;
 use suite::session::Session;
@@ -22,9 +22,9 @@ pub(crate) fn runtime() -> Runtime {
         .expect("a runtime can be made")
 }
 
-/// Returns the places of a test's reports. Tests run in parallel, so each of them uses another directory.
-pub(crate) fn places(test: &str) -> Places {
-    Places::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(test), None)
+/// Returns the paths of a test's reports. Tests run in parallel, so each of them uses another directory.
+pub(crate) fn report_paths(test: &str) -> ReportPaths {
+    ReportPaths::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(test), None)
 }
 
 /// Returns the value of an environment variable that is a number, if it is set.
@@ -34,7 +34,7 @@ pub(crate) fn number(variable: &str) -> Option<u64> {
 }
 
 /// Describes a verdict in words.
-pub(crate) fn word(verdict: &Verdict) -> String {
+pub(crate) fn describe(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Passed => "passed".to_owned(),
         Verdict::Failed(failure) => format!("failed: {failure}"),
@@ -44,7 +44,7 @@ pub(crate) fn word(verdict: &Verdict) -> String {
 }
 
 /// A run that is over.
-pub(crate) struct Judged {
+pub(crate) struct CompletedRun {
     /// How it ended.
     pub(crate) outcome: Outcome,
     /// Why the set-up or tear-down failed.
@@ -55,43 +55,43 @@ pub(crate) struct Judged {
     pub(crate) events: PathBuf,
 }
 
-impl Judged {
+impl CompletedRun {
     /// Returns the scenarios whose verdict matches.
-    pub(crate) fn ids(&self, is_meant: impl Fn(&Verdict) -> bool) -> Vec<&str> {
-        let meant = self.verdicts.iter().filter(|(_, found)| is_meant(found));
+    pub(crate) fn ids(&self, matches: impl Fn(&Verdict) -> bool) -> Vec<&str> {
+        let meant = self.verdicts.iter().filter(|(_, found)| matches(found));
         meant.map(|(id, _)| id.as_str()).collect()
     }
 }
 
 /// Runs the selected scenarios of the catalogue. `prepare` may break the cluster on purpose before the first one.
-pub(crate) async fn judge(
+pub(crate) async fn run_scenarios(
     test: &str,
     options: &Options,
     selection: &Selection,
     prepare: impl AsyncFn(&Session) -> Result<(), String>,
-) -> Judged {
-    let places = places(test);
+) -> CompletedRun {
+    let paths = report_paths(test);
     let (stream, summary) =
-        run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
+        run::stream(&paths, Vec::new()).expect("the artefacts directory is writable");
     let scenarios = scenarios::all();
     let selected = selection.apply(&scenarios).expect("something is selected");
     let outcome = run::run(
         options,
         &scenarios,
         &selected,
-        &places,
+        &paths,
         &stream,
         &Interrupt::default(),
         prepare,
     )
     .await;
-    summary.with(|summary| Judged {
+    summary.with(|summary| CompletedRun {
         outcome,
         phase_failure: summary.phase_failure().map(str::to_owned),
         verdicts: summary
             .verdicts()
             .map(|(id, verdict)| (id.to_owned(), verdict.clone()))
             .collect(),
-        events: places.events(),
+        events: paths.events(),
     })
 }

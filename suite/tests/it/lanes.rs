@@ -12,7 +12,7 @@ use suite::select::Selection;
 use suite::setup::Options;
 use testbed::lane;
 
-use crate::harness::{judge, runtime, word};
+use crate::harness::{describe, run_scenarios, runtime};
 
 /// Passed on the embedded lane, skipped on the local one: a real API server cannot be made to answer wrong, and the socket of a real
 /// kubelet cannot be replaced.
@@ -128,15 +128,15 @@ fn verdicts(
 ) -> BTreeMap<String, String> {
     let options = Options::own(lane, flags).expect("the flags exist");
     let test = format!("lanes/{name}/{}", lane.name());
-    let judged = runtime().block_on(judge(&test, &options, selection, async |_| Ok(())));
+    let completed = runtime().block_on(run_scenarios(&test, &options, selection, async |_| Ok(())));
     assert!(
-        matches!(judged.outcome, Outcome::Passed | Outcome::ScenarioFailed),
+        matches!(completed.outcome, Outcome::Passed | Outcome::ScenarioFailed),
         "{test}: {:?}; see {}",
-        judged.phase_failure,
-        judged.events.display()
+        completed.phase_failure,
+        completed.events.display()
     );
-    let verdicts = judged.verdicts.iter();
+    let verdicts = completed.verdicts.iter();
     verdicts
-        .map(|(id, verdict)| (id.clone(), word(verdict)))
+        .map(|(id, verdict)| (id.clone(), describe(verdict)))
         .collect()
 }

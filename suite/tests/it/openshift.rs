@@ -27,21 +27,21 @@ use testbed::local::{ClusterSpec, KubeletSettings, NodePlan};
 use testbed::openshift::Flavour;
 
 /// Longer than any step takes.
-const PATIENCE: Duration = Duration::from_mins(3);
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_mins(3);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const POOL: &str = "numa-container";
 const NODE: &str = "worker-0";
 const MANAGED: &str = "openshift-config-managed";
 
-struct Place {
+struct TestCluster {
     cluster: Cluster,
     flavour: Flavour,
     client: Client,
     _dir: tempfile::TempDir,
 }
 
-impl Place {
+impl TestCluster {
     /// Brings up a control plane node and one worker, with the operator, its exporter and its scheduler.
     async fn up(lane: Lane, flavour: Flavour) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -67,20 +67,20 @@ impl Place {
             }),
         };
         let cluster = Box::pin(Cluster::up(spec, &|_| {})).await.unwrap();
-        let place = Self {
+        let cluster = Self {
             client: cluster.client(),
             cluster,
             flavour,
             _dir: dir,
         };
         let label = json!({"metadata": {"labels": {"hypershift.openshift.io/nodePool": POOL}}});
-        let nodes: Api<Node> = Api::all(place.client.clone());
+        let nodes: Api<Node> = Api::all(cluster.client.clone());
         nodes
             .patch(NODE, &PatchParams::default(), &Patch::Merge(label))
             .await
             .unwrap();
-        place.install().await;
-        place
+        cluster.install().await;
+        cluster
     }
 
     /// Installs the stack as an administrator does: the files of the operator, then the two resources.
@@ -173,7 +173,7 @@ impl Place {
     }
 
     /// Waits until the node's NRT has this policy.
-    async fn is_published(&self, policy: &str) {
+    async fn wait_for_policy(&self, policy: &str) {
         let api = self.api(
             "topology.node.k8s.io/v1alpha2",
             "NodeResourceTopology",
@@ -212,9 +212,9 @@ async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<T, String>) -
     loop {
         match check().await {
             Ok(value) => return value,
-            Err(seen) => assert!(started.elapsed() < PATIENCE, "not so: {what}: {seen}"),
+            Err(seen) => assert!(started.elapsed() < TIMEOUT, "not so: {what}: {seen}"),
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -251,19 +251,19 @@ async fn configuration_of_kubelets_decides_where_pods_go(
     #[case] lane: Lane,
     #[case] flavour: Flavour,
 ) {
-    let place = Place::up(lane, flavour).await;
-    place
+    let cluster = TestCluster::up(lane, flavour).await;
+    cluster
         .configure(TopologyPolicy::SingleNumaNode, "single-numa-node")
         .await;
-    place.is_published("single-numa-node").await;
-    place.apply(&spanning_pod()).await;
-    let pods: Api<Pod> = Api::namespaced(place.client.clone(), "default");
-    let events: Api<Event> = Api::namespaced(place.client.clone(), "default");
+    cluster.wait_for_policy("single-numa-node").await;
+    cluster.apply(&spanning_pod()).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "default");
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
     eventually("the pod is held back for its zones", async || {
         let all = events.list(&ListParams::default()).await;
         let all = all.map_err(|error| error.to_string())?;
-        let told = all.iter().filter_map(|event| event.message.clone());
-        let mine: Vec<String> = told.collect();
+        let messages = all.iter().filter_map(|event| event.message.clone());
+        let mine: Vec<String> = messages.collect();
         if mine.iter().any(|message| message.contains("cannot align")) {
             Ok(())
         } else {
@@ -274,10 +274,10 @@ async fn configuration_of_kubelets_decides_where_pods_go(
     let pod = pods.get("spanning").await.unwrap();
     assert_eq!(pod.spec.unwrap().node_name, None);
 
-    place
+    cluster
         .configure(TopologyPolicy::BestEffort, "best-effort")
         .await;
-    place.is_published("best-effort").await;
+    cluster.wait_for_policy("best-effort").await;
     eventually("the pod runs", async || {
         let pod = pods
             .get("spanning")

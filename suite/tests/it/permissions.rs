@@ -20,16 +20,16 @@ use testbed::lane;
 use testbed::local::NodePlan;
 use testbed::rights::{self, Demand, Findings, Right};
 
-use crate::harness::judge;
+use crate::harness::run_scenarios;
 
 /// Placement, preemption, elections, and exporters that are created, deleted and disturbed.
 const FOCUS: &str = "^(fundamentals/all-gu|preempt/|sched/replicas-1|rtetols/|unsched/)";
 /// Workers, half of them with each scope.
 const WORKERS: usize = 4;
 /// Longer than the installation of the stack takes.
-const PATIENCE: Duration = Duration::from_mins(3);
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_mins(3);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exporters_and_scheduler_have_no_right_that_they_do_not_use_unless_the_original_has_it() {
@@ -101,8 +101,8 @@ async fn scenarios(kubeconfig: &Path) -> Outcome {
         lane: setup::Lane::Kubeconfig(kubeconfig.to_owned()),
         ..Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong")
     };
-    let judged = judge("permissions", &options, &selection, async |_| Ok(())).await;
-    judged.outcome
+    let completed = run_scenarios("permissions", &options, &selection, async |_| Ok(())).await;
+    completed.outcome
 }
 
 /// Reads the roles of both accounts as soon as they exist, because they are deleted at the end of the run.
@@ -133,11 +133,8 @@ async fn roles(client: Client) -> [BTreeSet<Right>; 2] {
         if let Ok(both) = all.try_into() {
             return both;
         }
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "the roles are not there in time"
-        );
-        tokio::time::sleep(LOOK).await;
+        assert!(begun.elapsed() < TIMEOUT, "the roles are not there in time");
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -55,10 +55,10 @@ impl Cluster {
             .output()
             .expect("the program starts");
         assert!(output.status.success(), "{}", both(&output));
-        let told = both(&output);
+        let text = both(&output);
         assert!(
-            told.contains("numaresources-tests --cluster kept ID"),
-            "{told}"
+            text.contains("numaresources-tests --cluster kept ID"),
+            "{text}"
         );
         cluster
     }
@@ -184,7 +184,7 @@ async fn pods(client: &Client) -> BTreeMap<String, Start> {
 }
 
 /// Returns what a run could leave behind: namespaces, and labels and taints of nodes.
-async fn traces(client: &Client) -> BTreeSet<String> {
+async fn state(client: &Client) -> BTreeSet<String> {
     let all = ListParams::default();
     let namespaces = Api::<Namespace>::all(client.clone());
     let namespaces = namespaces.list(&all).await.expect("they are listed").items;
@@ -260,43 +260,43 @@ async fn survives(lane: Lane) {
     }
     assert!(!status.contains("has changed since"), "{status}");
     let first = pods(&client).await;
-    let before = traces(&client).await;
+    let before = state(&client).await;
 
-    let told = cluster.run();
-    assert!(!told.contains("started anew"), "{told}");
+    let text = cluster.run();
+    assert!(!text.contains("restarts: "), "{text}");
     let mut by_kubeconfig = cluster.command();
     by_kubeconfig
         .env("KUBECONFIG", cluster.kubeconfig())
         .arg(SCENARIO);
-    let told = passed(&mut by_kubeconfig);
-    assert!(!told.contains("started anew"), "{told}");
+    let text = passed(&mut by_kubeconfig);
+    assert!(!text.contains("restarts: "), "{text}");
     assert_eq!(pods(&client).await, first);
-    assert_eq!(traces(&client).await, before);
+    assert_eq!(state(&client).await, before);
 
     cluster.change(SCHEDULER);
     let status = cluster.cluster("status");
     assert_eq!(status.matches("has changed since").count(), 1, "{status}");
-    let told = cluster.run();
-    let why = "the scheduler is started anew: numaresources-scheduler has changed";
-    assert!(told.contains(why), "{told}");
+    let text = cluster.run();
+    let why = "the scheduler restarts: numaresources-scheduler has changed";
+    assert!(text.contains(why), "{text}");
     let second = pods(&client).await;
     assert_eq!(replaced(&first, &second), names(&["secondary-scheduler"]));
 
     cluster.change(OPERATOR);
-    let told = cluster.run();
-    assert!(told.contains("the operator is started anew"), "{told}");
-    assert!(told.contains("every exporter is started anew"), "{told}");
-    assert!(!told.contains("the scheduler is started anew"), "{told}");
+    let text = cluster.run();
+    assert!(text.contains("the operator restarts: "), "{text}");
+    assert!(text.contains("every exporter restarts: "), "{text}");
+    assert!(!text.contains("the scheduler restarts: "), "{text}");
     let third = pods(&client).await;
     assert_eq!(
         replaced(&second, &third),
         names(&["numaresources-controller-manager", "numaresourcesoperator"])
     );
 
-    let told = cluster.run();
-    assert!(!told.contains("started anew"), "{told}");
+    let text = cluster.run();
+    assert!(!text.contains("restarts: "), "{text}");
     assert_eq!(pods(&client).await, third);
-    assert_eq!(traces(&client).await, before);
+    assert_eq!(state(&client).await, before);
 
     let other = cluster.dir.path().to_owned();
     refused(&cluster, &other);
@@ -315,10 +315,10 @@ async fn survives(lane: Lane) {
         .output();
     let output = output.expect("the program starts");
     assert_eq!(output.status.code(), Some(127), "{}", both(&output));
-    let told = both(&output);
+    let text = both(&output);
     assert!(
-        told.contains("numaresources-tests cluster up --with-stack"),
-        "{told}"
+        text.contains("numaresources-tests cluster up --with-stack"),
+        "{text}"
     );
 }
 
@@ -330,6 +330,6 @@ fn refused(cluster: &Cluster, bin_dir: &Path) {
         .arg(bin_dir);
     let output = command.output().expect("the program starts");
     assert_eq!(output.status.code(), Some(1), "{}", both(&output));
-    let told = both(&output);
-    assert!(told.contains("leave --bin-dir out"), "{told}");
+    let text = both(&output);
+    assert!(text.contains("leave --bin-dir out"), "{text}");
 }

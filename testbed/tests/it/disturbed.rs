@@ -244,7 +244,7 @@ async fn a_killed_container_is_started_again_and_a_stopped_one_goes_on() {
     let kill = Disturbance::Kill {
         process: Place::process("p"),
     };
-    place.faults().inflict(&kill, Duration::ZERO).await.unwrap();
+    place.faults().inject(&kill, Duration::ZERO).await.unwrap();
     eventually("it is started again", async || {
         let pod = place.pods().get("p").await.unwrap();
         let status = pod.status.unwrap_or_default();
@@ -413,6 +413,6 @@ async fn faults_outlive_their_cluster_and_then_do_nothing() {
     let silence = Disturbance::Silence {
         node: "worker-0".into(),
     };
-    let refused = faults.inflict(&silence, Duration::ZERO).await.unwrap_err();
+    let refused = faults.inject(&silence, Duration::ZERO).await.unwrap_err();
     assert!(matches!(refused, Error::NoNode(_)), "{refused}");
 }

@@ -101,10 +101,10 @@ async fn a_rule_is_in_force_only_as_long_as_it_is_to_last() {
     let rule = Rule::new(Selector::resource("", "nodes"), Fault::Unavailable);
     let nodes: Api<Node> = Api::all(client);
     let what = Disturbance::Api { rule };
-    let inflicted = faults.inflict(&what, PATIENCE);
+    let injected = faults.inject(&what, PATIENCE);
     let everything = ListParams::default();
     tokio::select! {
-        _ = inflicted => panic!("over before its time"),
+        _ = injected => panic!("over before its time"),
         refused = nodes.list(&everything) => { refused.unwrap_err(); }
     }
     // The future of the fault was dropped, so the fault is undone.
@@ -125,7 +125,7 @@ async fn a_leader_loses_its_lease_to_somebody_else() {
         namespace: "kube-system".into(),
         name: "leader".into(),
     };
-    faults.inflict(&lost, Duration::ZERO).await.unwrap();
+    faults.inject(&lost, Duration::ZERO).await.unwrap();
     let spec = leases.get("leader").await.unwrap().spec.unwrap();
     assert_ne!(spec.holder_identity.as_deref(), Some("me"));
     assert_eq!(spec.lease_transitions, Some(5));
@@ -151,7 +151,7 @@ async fn nodes_and_processes_are_disturbed_and_put_right_again() {
         Disturbance::Stop { process },
         Disturbance::Silence { node: node() },
     ] {
-        faults.inflict(&what, Duration::ZERO).await.unwrap();
+        faults.inject(&what, Duration::ZERO).await.unwrap();
     }
     let done = [
         "Kill n a/b/c",
@@ -162,7 +162,7 @@ async fn nodes_and_processes_are_disturbed_and_put_right_again() {
     ];
     assert_eq!(*nodes.done.lock().unwrap(), done);
     let unknown = Disturbance::RestartKubelet { node: "x".into() };
-    let refused = faults.inflict(&unknown, Duration::ZERO).await.unwrap_err();
+    let refused = faults.inject(&unknown, Duration::ZERO).await.unwrap_err();
     assert!(matches!(refused, Error::NoNode(name) if name == "x"));
 }
 
@@ -176,7 +176,7 @@ async fn what_a_cluster_cannot_do_is_said() {
     };
     let silence = Disturbance::Silence { node: "n".into() };
     for what in [watches, Disturbance::Outage, silence] {
-        let refused = faults.inflict(&what, Duration::ZERO).await.unwrap_err();
+        let refused = faults.inject(&what, Duration::ZERO).await.unwrap_err();
         assert!(matches!(refused, Error::Unsupported(_)), "{refused}");
     }
 }

@@ -23,13 +23,13 @@ const CHANGES: usize = 2_000;
 /// Rounds of load; the memory after the last is compared with that after the first.
 const ROUNDS: usize = 5;
 /// Concurrent requests while the cluster is filled.
-const AT_ONCE: usize = 32;
+const CONCURRENCY: usize = 32;
 /// Namespace of the pods.
 const NAMESPACE: &str = "default";
 /// How long the light nodes may take to run all pods.
-const RUN_WITHIN: Duration = Duration::from_mins(5);
-/// Time between two looks at the pods.
-const LOOK: Duration = Duration::from_millis(500);
+const RUN_TIMEOUT: Duration = Duration::from_mins(5);
+/// Time between two polls of the pods.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Options of the measurement.
 #[derive(clap::Args)]
@@ -128,7 +128,7 @@ async fn populate(client: &Client, nodes: &[String], count: usize) -> anyhow::Re
     accounts.create(&PostParams::default(), &account).await?;
     stream::iter(0..count)
         .map(|number| anyhow::Ok((number, &nodes[number % nodes.len()])))
-        .try_for_each_concurrent(AT_ONCE, |(number, node)| {
+        .try_for_each_concurrent(CONCURRENCY, |(number, node)| {
             let pods = &pods;
             async move {
                 let pod = serde_json::from_value(pod(number, node))?;
@@ -139,7 +139,7 @@ async fn populate(client: &Client, nodes: &[String], count: usize) -> anyhow::Re
         .await
         .context("making the pods")?;
     let waiting = ListParams::default().fields("status.phase!=Running");
-    let deadline = Instant::now() + RUN_WITHIN;
+    let deadline = Instant::now() + RUN_TIMEOUT;
     loop {
         let left = pods.list_metadata(&waiting).await?.items.len();
         if left == 0 {
@@ -149,7 +149,7 @@ async fn populate(client: &Client, nodes: &[String], count: usize) -> anyhow::Re
             Instant::now() < deadline,
             "{left} of {count} pods do not run on the light nodes"
         );
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -210,27 +210,28 @@ async fn watch_all(
         let client = client(server).await?;
         let request = http::Request::get(&path).body(Vec::new())?;
         let mut body = Box::pin(client.request_stream(request).await?);
-        let mut told = 0;
-        while told < CHANGES {
+        let mut received = 0;
+        while received < CHANGES {
             let piece = body.fill_buf().await?;
-            ensure!(!piece.is_empty(), "a watch ended after {told} events");
+            ensure!(!piece.is_empty(), "a watch ended after {received} events");
             let read = piece.len();
-            told += piece.split(|byte| *byte == b'\n').count() - 1;
+            received += piece.split(|byte| *byte == b'\n').count() - 1;
             body.as_mut().consume(read);
         }
         anyhow::Ok(())
     });
     let pods: Api<Pod> = Api::namespaced(writer.clone(), NAMESPACE);
     let change = Patch::Merge(json!({"metadata": {"labels": {"round": round.to_string()}}}));
-    let changes = stream::iter((0..CHANGES).map(Ok)).try_for_each_concurrent(AT_ONCE, |number| {
-        let (pods, change) = (&pods, &change);
-        async move {
-            let name = pod_name(number % args.pods.max(1));
-            let params = PatchParams::default();
-            pods.patch_metadata(&name, &params, change).await?;
-            anyhow::Ok(())
-        }
-    });
+    let changes =
+        stream::iter((0..CHANGES).map(Ok)).try_for_each_concurrent(CONCURRENCY, |number| {
+            let (pods, change) = (&pods, &change);
+            async move {
+                let name = pod_name(number % args.pods.max(1));
+                let params = PatchParams::default();
+                pods.patch_metadata(&name, &params, change).await?;
+                anyhow::Ok(())
+            }
+        });
     futures::try_join!(try_join_all(watches), changes)?;
     Ok(())
 }
@@ -240,7 +241,7 @@ fn resident() -> anyhow::Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status").context("cannot read own status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|line| line.split_whitespace().next());
-    let kib: f64 = number.context("no resident memory is told")?.parse()?;
+    let kib: f64 = number.context("/proc/self/status has no VmRSS")?.parse()?;
     Ok(kib / 1024.0)
 }
 

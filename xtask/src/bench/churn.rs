@@ -45,7 +45,7 @@ const PROBE: &str = "settled";
 /// Longest time from creation to end of such a pod on an idle cluster. A kubelet looks every second whether a container runs or has ended.
 const AT_REST: Duration = Duration::from_secs(4);
 /// How long a pod that has its node may take to run after the end of the time.
-const FAREWELL: Duration = Duration::from_secs(30);
+const END_GRACE: Duration = Duration::from_secs(30);
 
 /// Options of the measurement.
 #[derive(clap::Args)]
@@ -239,7 +239,7 @@ struct Seen {
 
 /// The result of one client.
 #[derive(Default)]
-struct Story {
+struct ClientResult {
     ran: Vec<(Job, Ran)>,
     refused: usize,
 }
@@ -250,15 +250,15 @@ impl Run<'_> {
             (0..CLIENTS).map(|_| mpsc::unbounded_channel()).unzip();
         let clients = Jobs::of_all(seed).into_iter().zip(receivers).enumerate();
         let clients = clients.map(|(number, (jobs, seen))| self.client(number, jobs, seen));
-        let stories = tokio::select! {
-            stories = try_join_all(clients) => stories?,
+        let results = tokio::select! {
+            results = try_join_all(clients) => results?,
             error = self.watch(&senders) => bail!("the watch of the pods ended: {error:?}"),
         };
         let mut outcome = Outcome::default();
         let mut all = Vec::new();
-        for story in stories {
-            outcome.refused += story.refused;
-            for (job, ran) in story.ran {
+        for result in results {
+            outcome.refused += result.refused;
+            for (job, ran) in result.ran {
                 all.push(ran);
                 if ran.running < self.time {
                     outcome.ran += 1;
@@ -268,7 +268,7 @@ impl Run<'_> {
                     let started = ran.running.saturating_sub(ran.bound);
                     outcome.starts.push(started.as_secs_f64());
                     let held = ran.ended.map(|ended| ended.saturating_sub(ran.bound));
-                    let beyond = held.map(|held| held.as_secs_f64() - ran.life.as_secs_f64());
+                    let beyond = held.map(|held| held.as_secs_f64() - ran.lifetime.as_secs_f64());
                     outcome.holds.extend(beyond);
                 }
             }
@@ -306,58 +306,58 @@ impl Run<'_> {
         number: usize,
         jobs: Jobs,
         mut events: mpsc::UnboundedReceiver<Seen>,
-    ) -> anyhow::Result<Story> {
-        let mut story = Story::default();
+    ) -> anyhow::Result<ClientResult> {
+        let mut result = ClientResult::default();
         let mut made = 0;
         for job in jobs {
             let created = self.start.elapsed();
             loop {
                 if self.start.elapsed() >= self.time {
-                    return Ok(story);
+                    return Ok(result);
                 }
                 made += 1;
                 let name = format!("churn-{number}-{made}");
                 self.create(number, &name, job).await?;
-                match self.life(&name, job, created, &mut events).await? {
-                    Life::Ran(ran) => {
-                        story.ran.push((job, ran));
+                match self.follow_pod(&name, job, created, &mut events).await? {
+                    PodOutcome::Ran(ran) => {
+                        result.ran.push((job, ran));
                         break;
                     }
-                    Life::Refused => story.refused += 1,
-                    Life::StillWaits => return Ok(story),
+                    PodOutcome::Refused => result.refused += 1,
+                    PodOutcome::Pending => return Ok(result),
                 }
             }
         }
-        Ok(story)
+        Ok(result)
     }
 
     /// Follows a pod to its end, or to the end of the time.
-    async fn life(
+    async fn follow_pod(
         &self,
         name: &str,
         job: Job,
         created: Duration,
         events: &mut mpsc::UnboundedReceiver<Seen>,
-    ) -> anyhow::Result<Life> {
+    ) -> anyhow::Result<PodOutcome> {
         let mut bound = None;
         let mut ran: Option<Ran> = None;
         let mut zone = None;
         loop {
             // a pod with a node holds CPUs that other pods lack, so its zone must be known
-            let patience = if bound.is_some() && ran.is_none() {
-                FAREWELL
+            let grace = if bound.is_some() && ran.is_none() {
+                END_GRACE
             } else {
                 Duration::ZERO
             };
-            let deadline = self.start + self.time + patience;
+            let deadline = self.start + self.time + grace;
             let Ok(seen) = timeout_at(deadline, events.recv()).await else {
                 return match (bound, ran) {
                     (Some(_), None) => bail!("pod {name} has a node and does not run"),
-                    (_, Some(ran)) => Ok(Life::Ran(ran)),
-                    (None, None) => Ok(Life::StillWaits),
+                    (_, Some(ran)) => Ok(PodOutcome::Ran(ran)),
+                    (None, None) => Ok(PodOutcome::Pending),
                 };
             };
-            let seen = seen.context("nobody watches the pods")?;
+            let seen = seen.context("the watch of the pods has ended")?;
             let Some(node) = seen.node.filter(|_| seen.name == name) else {
                 continue;
             };
@@ -369,7 +369,7 @@ impl Run<'_> {
             let runs = |running: Duration, ended: Option<Duration>| -> anyhow::Result<Ran> {
                 Ok(Ran {
                     cpus: job.cpus,
-                    life: job.life,
+                    lifetime: job.lifetime,
                     zone: zone.with_context(|| format!("no state file has pod {name}"))?,
                     created,
                     bound,
@@ -380,17 +380,17 @@ impl Run<'_> {
             match (seen.phase.as_str(), &mut ran) {
                 ("Running", None) => ran = Some(runs(seen.at, None)?),
                 ("Failed", None) if seen.reason == "TopologyAffinityError" => {
-                    return Ok(Life::Refused);
+                    return Ok(PodOutcome::Refused);
                 }
                 ("Failed", None) => bail!("pod {name} failed: {}", seen.reason),
                 // the kubelet did not report it running: it started by then at the latest
                 ("Succeeded", None) => {
-                    let latest = seen.at.saturating_sub(job.life);
-                    return Ok(Life::Ran(runs(latest, Some(seen.at))?));
+                    let latest = seen.at.saturating_sub(job.lifetime);
+                    return Ok(PodOutcome::Ran(runs(latest, Some(seen.at))?));
                 }
                 ("Succeeded" | "Failed", Some(ran)) => {
                     ran.ended = Some(seen.at);
-                    return Ok(Life::Ran(*ran));
+                    return Ok(PodOutcome::Ran(*ran));
                 }
                 _ => {}
             }
@@ -399,8 +399,8 @@ impl Run<'_> {
 
     async fn create(&self, client: usize, name: &str, job: Job) -> anyhow::Result<()> {
         let labels = json!({CLIENT: client.to_string()});
-        let life = format!("{}s", job.life.as_secs_f64());
-        let pod = pod(name, &labels, self.scheduler, job.cpus, &life)?;
+        let lifetime = format!("{}s", job.lifetime.as_secs_f64());
+        let pod = pod(name, &labels, self.scheduler, job.cpus, &lifetime)?;
         let created = self.pods.create(&PostParams::default(), &pod).await;
         created.with_context(|| format!("cannot create pod {name}"))?;
         Ok(())
@@ -411,22 +411,22 @@ impl Run<'_> {
         let ours = ListParams::default().labels(CLIENT);
         let at_once = DeleteParams::default();
         self.pods.delete_collection(&at_once, &ours).await?;
-        let deadline = Instant::now() + FAREWELL;
+        let deadline = Instant::now() + END_GRACE;
         while !self.pods.list_metadata(&ours).await?.items.is_empty() {
             if Instant::now() > deadline {
-                bail!("the pods do not go");
+                bail!("the pods were not deleted in time");
             }
             sleep(Duration::from_millis(200)).await;
         }
-        self.cluster.calm().await?;
-        self.settled().await
+        self.cluster.wait_until_free().await?;
+        self.wait_until_settled().await
     }
 
     /// Waits until the effects of earlier pods are over: on every worker a pod of our scheduler starts and ends within [`AT_REST`].
     /// Kubelets that refused a thousand pods must forget them, and our scheduler waits for the NRTs of nodes on which other schedulers
     /// placed pods.
-    async fn settled(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + FAREWELL;
+    async fn wait_until_settled(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + END_GRACE;
         for round in 0.. {
             let begun = Instant::now();
             for node in self.cluster.worker_names() {
@@ -448,7 +448,7 @@ impl Run<'_> {
                     break;
                 }
                 if Instant::now() > deadline {
-                    bail!("workers are busy with the pods of before");
+                    bail!("workers are still busy with earlier pods");
                 }
                 sleep(Duration::from_millis(100)).await;
             }
@@ -456,7 +456,7 @@ impl Run<'_> {
             self.pods
                 .delete_collection(&DeleteParams::default(), &probes)
                 .await?;
-            self.cluster.calm().await?;
+            self.cluster.wait_until_free().await?;
             if took < AT_REST {
                 break;
             }
@@ -471,7 +471,7 @@ fn pod(
     labels: &Value,
     scheduler: &str,
     cpus: u32,
-    life: &str,
+    lifetime: &str,
 ) -> Result<Pod, serde_json::Error> {
     serde_json::from_value(json!({
         "metadata": {"name": name, "labels": labels},
@@ -484,7 +484,7 @@ fn pod(
                 "name": "main",
                 "image": names::STACK_IMAGE,
                 "imagePullPolicy": "IfNotPresent",
-                "command": ["/bin/sleep", life],
+                "command": ["/bin/sleep", lifetime],
                 "resources": {"limits": {"cpu": cpus.to_string(), "memory": format!("{cpus}Gi")}},
             }],
         },
@@ -492,11 +492,11 @@ fn pod(
 }
 
 /// How a pod ended.
-enum Life {
+enum PodOutcome {
     /// It ran.
     Ran(Ran),
     /// Its kubelet refused it.
     Refused,
     /// The time was over before it had a node.
-    StillWaits,
+    Pending,
 }

@@ -37,9 +37,9 @@ use crate::console::note;
 /// The profile that the programs of the container image are built with.
 const PROFILE: &str = "image";
 /// Concurrent requests while the cluster is filled.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 /// Longest that an installation may take.
-const INSTALLED_WITHIN: Duration = Duration::from_mins(2);
+const INSTALL_TIMEOUT: Duration = Duration::from_mins(2);
 /// Time after an installation by which all remaining work is done.
 const SETTLED_AFTER: Duration = Duration::from_secs(10);
 /// Images in the status of each node: the most that a kubelet reports.
@@ -83,8 +83,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut cpu = Figure::new("processor time when idle, of one CPU", "%", 0.5);
     let mut available = Figure::new("last pod ready to Available", "s", 5.0);
     for number in 1..=args.runs {
-        let run =
-            runtime.block_on(async { Setting::start(args).await?.measure(args, &program).await });
+        let run = runtime.block_on(async {
+            Environment::start(args)
+                .await?
+                .measure(args, &program)
+                .await
+        });
         let run = run.with_context(|| format!("run {number}"))?;
         note(&format!(
             "run {number}: all DaemonSets {:.2} s after the resource, Available {:.3} s after the last was ready, {:.1} MB, {:.2} % of a CPU",
@@ -113,12 +117,12 @@ struct Run {
 }
 
 /// A cluster without an operator.
-struct Setting {
+struct Environment {
     /// Ends with this value.
     _server: ApiServer,
     _kubelet: ConfigzKubelet,
     client: Client,
-    place: tempfile::TempDir,
+    directory: tempfile::TempDir,
     kubeconfig: PathBuf,
 }
 
@@ -126,7 +130,7 @@ fn pool(number: usize) -> String {
     format!("pool-{number}")
 }
 
-impl Setting {
+impl Environment {
     async fn start(args: &Args) -> anyhow::Result<Self> {
         note(&format!("{} nodes in {} pools", args.nodes, args.pools));
         let server = ApiServer::start(Lane::Embedded).await?;
@@ -134,7 +138,7 @@ impl Setting {
         let applier = Applier::new(client.clone());
         for definition in api::crd::all() {
             applier.apply(&to_value(&definition)).await?;
-            wait::definition(&client, &definition.name_any(), INSTALLED_WITHIN).await?;
+            wait::definition(&client, &definition.name_any(), INSTALL_TIMEOUT).await?;
         }
         // all objects but the operator itself
         let objects = Set::new(&Options::default()).objects();
@@ -153,15 +157,15 @@ impl Setting {
             let nodes = LightNodes::start(client.clone(), spec).await?;
             report(&client, &nodes, &kubelet).await?;
         }
-        let place = tempfile::tempdir()?;
-        let kubeconfig = place.path().join("kubeconfig");
+        let directory = tempfile::tempdir()?;
+        let kubeconfig = directory.path().join("kubeconfig");
         let account = server.account_kubeconfig(names::NAMESPACE, names::OPERATOR_SERVICE_ACCOUNT);
         api_server::write(&account.await?, &kubeconfig)?;
         Ok(Self {
             _server: server,
             _kubelet: kubelet,
             client,
-            place,
+            directory,
             kubeconfig,
         })
     }
@@ -173,7 +177,7 @@ impl Setting {
             .arg("-health-probe-bind-address=127.0.0.1:0")
             .env("KUBECONFIG", &self.kubeconfig)
             .env("NAMESPACE", names::NAMESPACE);
-        let mut process = Measured::start(&mut command, &self.place.path().join("log"))?;
+        let mut process = Measured::start(&mut command, &self.directory.path().join("log"))?;
         let groups: Vec<Value> = (0..args.pools)
             .map(|number| json!({"poolName": pool(number)}))
             .collect();
@@ -184,10 +188,11 @@ impl Setting {
         resources
             .create(&PostParams::default(), &serde_json::from_value(resource)?)
             .await?;
-        let course = async { tokio::try_join!(self.make_ready(args.pools), self.is_available()) };
-        let course = timeout(INSTALLED_WITHIN, course).await;
+        let rollout =
+            async { tokio::try_join!(self.make_ready(args.pools), self.wait_until_available()) };
+        let rollout = timeout(INSTALL_TIMEOUT, rollout).await;
         process.check()?;
-        let (ready, available) = course.context("it does not become Available")??;
+        let (ready, available) = rollout.context("it does not become Available")??;
         sleep(SETTLED_AFTER).await;
         let before = process.cpu_time()?;
         let idle = Duration::from_secs(args.idle);
@@ -234,7 +239,7 @@ impl Setting {
     }
 
     /// Returns when the resource was Available.
-    async fn is_available(&self) -> anyhow::Result<Instant> {
+    async fn wait_until_available(&self) -> anyhow::Result<Instant> {
         let resources: Api<NumaResourcesOperator> = Api::all(self.client.clone());
         let mut seen = pin!(
             watcher(resources, watcher::Config::default())
@@ -275,7 +280,7 @@ async fn report(
     let patch = Patch::Merge(json!({"status": status}));
     let api: Api<Node> = Api::all(client.clone());
     stream::iter(nodes.names().map(anyhow::Ok))
-        .try_for_each_concurrent(AT_ONCE, |name| {
+        .try_for_each_concurrent(CONCURRENCY, |name| {
             let (api, patch) = (&api, &patch);
             async move {
                 api.patch_status(&name, &PatchParams::default(), patch)

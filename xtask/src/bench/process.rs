@@ -51,21 +51,21 @@ impl Measured {
             let value = line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?;
             value.trim().parse::<f64>().ok()
         });
-        let kilobytes = kilobytes.with_context(|| self.has_ended())?;
+        let kilobytes = kilobytes.with_context(|| self.end_of_log())?;
         Ok(kilobytes * 1024.0 / 1e6)
     }
 
     /// Returns an error if it has ended.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
-        ensure!(self.child.try_wait()?.is_none(), "{}", self.has_ended());
+        ensure!(self.child.try_wait()?.is_none(), "{}", self.end_of_log());
         Ok(())
     }
 
-    fn has_ended(&self) -> String {
+    fn end_of_log(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let end = lines[lines.len().saturating_sub(10)..].join("\n");
-        format!("what is measured has ended; the end of its log:\n{end}")
+        format!("the measured program has ended; the end of its log:\n{end}")
     }
 
     fn read(&self, file: &str) -> anyhow::Result<String> {

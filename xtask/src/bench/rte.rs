@@ -73,10 +73,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 async fn measure(args: &Args, bin_dir: &Path, program: &Path) -> anyhow::Result<Vec<Figure>> {
-    let place = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let machine = Machine::default_profile();
     let kubernetes = assets::locate(&Places::from_environment(None), &|_| {})?;
-    let spec = ClusterSpec::with_workers("bench", place.path(), kubernetes, bin_dir, 1, &machine);
+    let spec =
+        ClusterSpec::with_workers("bench", directory.path(), kubernetes, bin_dir, 1, &machine);
     note("starting a cluster");
     let cluster = LocalCluster::up(spec, &|_| {}).await?;
     let worker = cluster
@@ -84,7 +85,7 @@ async fn measure(args: &Args, bin_dir: &Path, program: &Path) -> anyhow::Result<
         .context("the cluster has no worker-0")?;
     define(cluster.client()).await?;
     let bench = Bench {
-        place: place.path(),
+        directory: directory.path(),
         program,
         kubeconfig: cluster.kubeconfig(),
     };
@@ -105,7 +106,7 @@ async fn define(client: kube::Client) -> anyhow::Result<()> {
 }
 
 struct Bench<'a> {
-    place: &'a Path,
+    directory: &'a Path,
     program: &'a Path,
     kubeconfig: PathBuf,
 }
@@ -132,12 +133,14 @@ impl Bench<'_> {
         let sysfs = self.sysfs("worker-0", worker.machine())?;
         let mut admissions = Admissions::new(cluster.client(), worker.clone());
         for index in 0..PODS {
-            admissions.fill(&format!("pod-{index}")).await?;
+            admissions
+                .create_running_pod(&format!("pod-{index}"))
+                .await?;
         }
         for run in 1..=runs {
             note(&format!("run {run}: scans of a real kubelet"));
             let exporter = self.start("worker-0", &socket, &sysfs, &[&interval(PERIOD)])?;
-            admissions.published(PODS).await?;
+            admissions.wait_until_published(PODS).await?;
             let before = exporter.cpu_time()?;
             sleep(PERIOD * SCANS).await;
             let used = exporter.cpu_time()?.saturating_sub(before);
@@ -148,7 +151,7 @@ impl Bench<'_> {
 
             note(&format!("run {run}: admissions"));
             let exporter = self.start("worker-0", &socket, &sysfs, &["--sleep-interval=1h"])?;
-            admissions.published(PODS).await?;
+            admissions.wait_until_published(PODS).await?;
             let mut worst = Duration::ZERO;
             for _ in 0..5 {
                 worst = worst.max(admissions.measure().await?);
@@ -157,39 +160,39 @@ impl Bench<'_> {
             drop(exporter);
 
             note(&format!("run {run}: a large node"));
-            large.runs.push(self.large().await?);
+            large.runs.push(self.memory_with_many_pods().await?);
         }
         note("10,000 scans");
-        growth.runs.push(self.growth().await?);
+        growth.runs.push(self.memory_growth().await?);
         Ok(vec![memory, cpu, large, delay, growth])
     }
 
     /// Returns the peak memory with many pods, in MB.
-    async fn large(&self) -> anyhow::Result<f64> {
+    async fn memory_with_many_pods(&self) -> anyhow::Result<f64> {
         let machine = fake::large_machine()?;
         let sysfs = self.sysfs("large", &machine)?;
         let kubelet = FakeKubelet::new(&machine, MANY_PODS, 2);
-        let socket = self.place.join("large.sock");
+        let socket = self.directory.join("large.sock");
         let serving = kubelet.serve(&socket).await?;
         let exporter = self.start("large", &socket, &sysfs, &[&interval(PERIOD)])?;
-        kubelet.scanned(100).await?;
+        kubelet.wait_for_scans(100).await?;
         let peak = exporter.peak_memory();
         serving.abort();
         peak
     }
 
     /// Returns how much memory grows over many scans, in MB.
-    async fn growth(&self) -> anyhow::Result<f64> {
+    async fn memory_growth(&self) -> anyhow::Result<f64> {
         let machine = Machine::default_profile();
         let sysfs = self.sysfs("busy", &machine)?;
         let kubelet = FakeKubelet::new(&machine, PODS, 1);
-        let socket = self.place.join("busy.sock");
+        let socket = self.directory.join("busy.sock");
         let serving = kubelet.serve(&socket).await?;
         let period = interval(Duration::from_millis(1));
         let exporter = self.start("busy", &socket, &sysfs, &[&period])?;
-        kubelet.scanned(WARM_UP).await?;
+        kubelet.wait_for_scans(WARM_UP).await?;
         let before = exporter.peak_memory()?;
-        kubelet.scanned(MANY_SCANS + WARM_UP).await?;
+        kubelet.wait_for_scans(MANY_SCANS + WARM_UP).await?;
         let after = exporter.peak_memory()?;
         serving.abort();
         Ok(after - before)
@@ -214,13 +217,13 @@ impl Bench<'_> {
             .arg(format!("--podresources-socket=unix://{}", socket.display()))
             .arg(format!("--sysfs={}", sysfs.display()))
             .args(flags);
-        let log = self.place.join(format!("exporter-{node}.log"));
+        let log = self.directory.join(format!("exporter-{node}.log"));
         Measured::start(&mut command, &log)
     }
 
     /// Creates a root for `--sysfs` that shows the machine, once.
     fn sysfs(&self, name: &str, machine: &Machine) -> anyhow::Result<PathBuf> {
-        let root = self.place.join(format!("sys-{name}"));
+        let root = self.directory.join(format!("sys-{name}"));
         let system = root.join("devices/system");
         if !system.exists() {
             std::fs::create_dir_all(&system)?;

@@ -41,11 +41,11 @@ const NAMESPACE: &str = "default";
 /// The profile that the programs of the container image are built with.
 const PROFILE: &str = "image";
 /// Concurrent requests while the cluster is filled.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 /// Time in which at least one more pod must be bound.
-const STALLED: Duration = Duration::from_mins(2);
+const PROGRESS_TIMEOUT: Duration = Duration::from_mins(2);
 /// A scheduler that used no processor time for this long has also finished the events about its bindings.
-const QUIET: Duration = Duration::from_millis(500);
+const IDLE_AFTER: Duration = Duration::from_millis(500);
 /// Requests per second of each client, and burst: more than any of them can make.
 const LIMIT: u32 = 100_000;
 
@@ -80,8 +80,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let mut figures = Vec::new();
     for nodes in &args.nodes {
-        let places = Setting::start(*nodes, &ours, &kubernetes.kube_scheduler);
-        let results = runtime.block_on(async { places.await?.measure(args.runs).await })?;
+        let environment = Environment::start(*nodes, &ours, &kubernetes.kube_scheduler);
+        let results = runtime.block_on(async { environment.await?.measure(args.runs).await })?;
         write!(std::io::stdout(), "{}", results.table(*nodes))?;
         figures.extend(results.figures(*nodes));
     }
@@ -127,7 +127,7 @@ impl Scheduler {
 struct Run {
     /// Time from first to last binding.
     time: Duration,
-    /// Processor time of the whole process, from its start until it was quiet again.
+    /// Processor time of the whole process, from its start until it was idle again.
     cpu: Duration,
     /// Peak resident memory, MB.
     memory: f64,
@@ -235,17 +235,17 @@ fn round(value: f64) -> f64 {
 }
 
 /// A cluster of light nodes.
-struct Setting {
+struct Environment {
     /// Ends with this value.
     _server: ApiServer,
     client: Client,
-    place: tempfile::TempDir,
+    directory: tempfile::TempDir,
     kubeconfig: PathBuf,
     kubernetes: PathBuf,
     ours: PathBuf,
 }
 
-impl Setting {
+impl Environment {
     async fn start(nodes: usize, ours: &Path, kubernetes: &Path) -> anyhow::Result<Self> {
         note(&format!("a real API server with {nodes} nodes"));
         let server = ApiServer::start(Lane::Local).await?;
@@ -262,13 +262,13 @@ impl Setting {
         };
         // once registered, they are only objects and take no processor time from the measured scheduler
         drop(LightNodes::start(client.clone(), spec).await?);
-        let place = tempfile::tempdir()?;
-        let kubeconfig = place.path().join("kubeconfig");
+        let directory = tempfile::tempdir()?;
+        let kubeconfig = directory.path().join("kubeconfig");
         api_server::write(&server.admin_kubeconfig()?, &kubeconfig)?;
         Ok(Self {
             _server: server,
             client,
-            place,
+            directory,
             kubeconfig,
             kubernetes: kubernetes.to_owned(),
             ours: ours.to_owned(),
@@ -296,7 +296,7 @@ impl Setting {
 
     async fn run(&self, scheduler: Scheduler) -> anyhow::Result<Run> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
-        fill(&pods, scheduler).await?;
+        create_pods(&pods, scheduler).await?;
         let bound = watcher::Config::default().fields("spec.nodeName!=");
         let names: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.client.clone(), NAMESPACE);
         let mut events = pin!(watcher(names, bound));
@@ -311,7 +311,7 @@ impl Setting {
         let mut names = HashSet::new();
         let mut first = None;
         let time = loop {
-            let next = tokio::time::timeout(STALLED, events.next()).await;
+            let next = tokio::time::timeout(PROGRESS_TIMEOUT, events.next()).await;
             process.check()?;
             let next = next.with_context(|| format!("{} of {PODS} are bound", names.len()))?;
             if let Event::Apply(pod) = next.context("the watch ended")?? {
@@ -323,16 +323,16 @@ impl Setting {
         };
         let run = Run {
             time,
-            cpu: quiet(&process).await?,
+            cpu: cpu_time_until_idle(&process).await?,
             memory: process.peak_memory()?,
         };
         drop(process);
-        empty(&pods).await?;
+        delete_pods(&pods).await?;
         Ok(run)
     }
 
     fn start_scheduler(&self, scheduler: Scheduler) -> anyhow::Result<Measured> {
-        let config = self.place.path().join("config.yaml");
+        let config = self.directory.path().join("config.yaml");
         // JSON is also YAML
         std::fs::write(&config, scheduler.config(&self.kubeconfig).to_string())?;
         let program = match scheduler {
@@ -343,16 +343,19 @@ impl Setting {
         command
             .arg(format!("--config={}", config.display()))
             .args(["-v=2", "--secure-port=0"]);
-        let log = self.place.path().join(format!("{}.log", scheduler.name()));
+        let log = self
+            .directory
+            .path()
+            .join(format!("{}.log", scheduler.name()));
         Measured::start(&mut command, &log)
     }
 }
 
 /// Creates the pods, all Guaranteed.
-async fn fill(pods: &Api<Pod>, scheduler: Scheduler) -> anyhow::Result<()> {
+async fn create_pods(pods: &Api<Pod>, scheduler: Scheduler) -> anyhow::Result<()> {
     stream::iter(0..PODS)
         .map(anyhow::Ok)
-        .try_for_each_concurrent(AT_ONCE, |number| async move {
+        .try_for_each_concurrent(CONCURRENCY, |number| async move {
             let pod = serde_json::from_value(json!({
                 "metadata": {"name": format!("pod-{number}"), "labels": {"app": "program"}},
                 "spec": {
@@ -372,25 +375,28 @@ async fn fill(pods: &Api<Pod>, scheduler: Scheduler) -> anyhow::Result<()> {
 }
 
 /// Deletes the pods and waits until they are gone.
-async fn empty(pods: &Api<Pod>) -> anyhow::Result<()> {
+async fn delete_pods(pods: &Api<Pod>) -> anyhow::Result<()> {
     let at_once = DeleteParams::default().grace_period(0);
     pods.delete_collection(&at_once, &ListParams::default())
         .await?;
     let one = ListParams::default().limit(1);
-    let deadline = Instant::now() + STALLED;
+    let deadline = Instant::now() + PROGRESS_TIMEOUT;
     while !pods.list_metadata(&one).await?.items.is_empty() {
-        ensure!(Instant::now() < deadline, "the pods do not go");
+        ensure!(
+            Instant::now() < deadline,
+            "the pods were not deleted in time"
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(())
 }
 
 /// Waits until the process is idle. Returns the processor time that it used until then.
-async fn quiet(process: &Measured) -> anyhow::Result<Duration> {
+async fn cpu_time_until_idle(process: &Measured) -> anyhow::Result<Duration> {
     let mut used = process.cpu_time()?;
-    let deadline = Instant::now() + STALLED;
+    let deadline = Instant::now() + PROGRESS_TIMEOUT;
     loop {
-        tokio::time::sleep(QUIET).await;
+        tokio::time::sleep(IDLE_AFTER).await;
         let now = process.cpu_time()?;
         // the kernel counts in hundredths of a second, and an idle process takes about one
         if now.saturating_sub(used) <= Duration::from_millis(10) {

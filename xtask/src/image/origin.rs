@@ -20,9 +20,10 @@ pub(super) struct Origin {
 impl Origin {
     /// Reads the origin from the environment, or else from git.
     pub(super) fn find() -> Self {
-        let told = |variable: &str| std::env::var(variable).ok().filter(|text| !text.is_empty());
-        let commit = told(COMMIT).or_else(|| git(&["rev-parse", "HEAD"]));
-        let branch = told(BRANCH).or_else(|| git(&["rev-parse", "--abbrev-ref", "HEAD"]));
+        let variable_value =
+            |variable: &str| std::env::var(variable).ok().filter(|text| !text.is_empty());
+        let commit = variable_value(COMMIT).or_else(|| git(&["rev-parse", "HEAD"]));
+        let branch = variable_value(BRANCH).or_else(|| git(&["rev-parse", "--abbrev-ref", "HEAD"]));
         Self {
             commit: commit.unwrap_or_else(|| "unknown".to_owned()),
             branch: branch.unwrap_or_else(|| "unknown".to_owned()),
@@ -30,7 +31,7 @@ impl Origin {
     }
 
     /// Passes the origin to a build.
-    pub(super) fn tell(&self, build: &mut Command) {
+    pub(super) fn apply_to(&self, build: &mut Command) {
         build.env(COMMIT, &self.commit).env(BRANCH, &self.branch);
     }
 
@@ -67,9 +68,9 @@ mod tests {
         let file: serde_json::Value = serde_json::from_str(&origin.text()).unwrap();
         assert_eq!(file["commit"], "abc");
         let mut build = Command::new("true");
-        origin.tell(&mut build);
-        let told: Vec<_> = build.get_envs().map(|(_, value)| value.unwrap()).collect();
+        origin.apply_to(&mut build);
+        let values: Vec<_> = build.get_envs().map(|(_, value)| value.unwrap()).collect();
         // sorted by name
-        assert_eq!(told, ["main", "abc"]);
+        assert_eq!(values, ["main", "abc"]);
     }
 }

@@ -25,7 +25,7 @@ impl Measured {
     pub(super) fn current() -> anyhow::Result<Option<Self>> {
         let text = std::fs::read(file()).context("reading the last measurement")?;
         let last: Self = serde_json::from_slice(&text)
-            .with_context(|| format!("{} is not as it was written", file().display()))?;
+            .with_context(|| format!("{} is damaged", file().display()))?;
         Ok((last.inputs == inputs()?).then_some(last))
     }
 

@@ -11,9 +11,9 @@ use nix::sys::resource::{Resource, getrlimit};
 use crate::console::note;
 
 /// How long a container may take to start.
-const RUNS_WITHIN: Duration = Duration::from_mins(1);
-/// Time between two looks at a container.
-const LOOK: Duration = Duration::from_millis(100);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
+/// Time between two polls of a container.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Options of every container: as few rights as possible.
 const CONFINED: [&str; 7] = [
     "--rm",
@@ -26,9 +26,9 @@ const CONFINED: [&str; 7] = [
 ];
 /// The areas of tier 0 that run on a cluster inside the container: some that work as they do outside, and those that need files and
 /// processes of the host.
-const INSIDE: &str = "^(config|hostlevel|install|tls|tmpol)/";
+const SCENARIOS_INSIDE: &str = "^(config|hostlevel|install|tls|tmpol)/";
 /// Scenarios on a cluster outside: the image installs the stack there, places pods in zones, and keeps others pending.
-const ATTACHED: [&str; 4] = [
+const SCENARIOS_OUTSIDE: [&str; 4] = [
     "fundamentals/all-gu",
     "install/deploy-available",
     "tmpol/2cnt-same-pod",
@@ -52,14 +52,14 @@ pub(super) fn run(archive: &Path, reference: &str, programs: &Path) -> anyhow::R
     let version = podman.role("/bin/numaresources-tests", &["--version"], 0)?;
     ensure!(
         version.contains("numaresources-tests"),
-        "odd version: {version}"
+        "unexpected version: {version}"
     );
     let list = podman.role(
         "/bin/numaresources-tests",
         &["--list", "--label", "tier0"],
         0,
     )?;
-    ensure!(list.contains("tier0"), "odd list: {list}");
+    ensure!(list.contains("tier0"), "unexpected list: {list}");
     for program in [
         "/bin/numaresources-operator",
         "/bin/numaresources-scheduler",
@@ -71,9 +71,9 @@ pub(super) fn run(archive: &Path, reference: &str, programs: &Path) -> anyhow::R
     }
     podman.role("/bin/sleep", &["0"], 0)?;
     let origin = podman.role("/bin/cat", &["/usr/local/share/buildinfo.json"], 0)?;
-    ensure!(origin.contains("\"commit\""), "odd origin: {origin}");
+    ensure!(origin.contains("\"commit\""), "unexpected origin: {origin}");
     let usage = podman.role("/bin/deviceplugin", &[], 2)?;
-    ensure!(usage.contains("--resource"), "odd usage: {usage}");
+    ensure!(usage.contains("--resource"), "unexpected usage: {usage}");
     podman.role("/bin/numacell", &["--unknown"], 2)?;
     podman.pause()?;
     note("image: all roles work");
@@ -112,7 +112,9 @@ impl<'a> Outside<'a> {
             state: dir.join("state"),
             kubeconfig: dir.join("kubeconfig"),
         };
-        let bin_dir = programs.to_str().context("the directory is no text")?;
+        let bin_dir = programs
+            .to_str()
+            .context("the path of the directory is not UTF-8")?;
         let options = ["--cluster", "embedded", "--bin-dir", bin_dir];
         let up = cluster.command("up").args(options).output();
         let up = up.context("starting a cluster outside")?;
@@ -255,14 +257,14 @@ impl Podman {
             .args(arguments)
             .output()
             .context("starting podman")?;
-        let said = text(&output);
+        let text = text(&output);
         ensure!(
             output.status.code() == Some(code),
-            "{program} {} ended with {} instead of {code}: {said}",
+            "{program} {} ended with {} instead of {code}: {text}",
             arguments.join(" "),
             output.status
         );
-        Ok(said)
+        Ok(text)
     }
 
     /// Runs the image as a pause image: it waits, and ends properly on a signal.
@@ -273,10 +275,10 @@ impl Podman {
             .arg(&self.reference)
             .spawn()
             .context("starting podman")?;
-        let deadline = Instant::now() + RUNS_WITHIN;
+        let deadline = Instant::now() + START_TIMEOUT;
         while !self.is_running(NAME)? {
             ensure!(Instant::now() < deadline, "pause does not start");
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let stopped = self
             .command()
@@ -306,7 +308,7 @@ impl Podman {
         let status = self
             .run(&[])?
             .arg(&self.reference)
-            .args(["--label", "tier0", "--focus", INSIDE])
+            .args(["--label", "tier0", "--focus", SCENARIOS_INSIDE])
             .status()
             .context("starting podman")?;
         ensure!(status.success(), "the main job ended with {status}");
@@ -320,7 +322,7 @@ impl Podman {
             .run_in("host", &["--env", "KUBECONFIG=/kubeconfig"])?
             .args(["--volume", &mount])
             .arg(&self.reference)
-            .args(ATTACHED)
+            .args(SCENARIOS_OUTSIDE)
             .status()
             .context("starting podman")?;
         ensure!(

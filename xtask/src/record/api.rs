@@ -25,8 +25,8 @@ pub(crate) struct Args {
     /// Only files whose name contains this.
     #[arg(long)]
     only: Option<String>,
-    /// Not the conversations, but what the embedded server knows of Kubernetes: discovery, schemas, tables, and what only the Go
-    /// types tell. Needs Go.
+    /// Not the conversations, but what the embedded server knows of Kubernetes: discovery, schemas, tables, and what only the
+    /// Go types have. Needs Go.
     #[arg(long, conflicts_with = "only")]
     facts: bool,
     /// Directory of the corpus.
@@ -71,7 +71,7 @@ async fn record(args: Args) -> anyhow::Result<()> {
         let answers = caller
             .play(conversation)
             .await
-            .with_context(|| format!("cannot hold {}", conversation.id))?;
+            .with_context(|| format!("cannot play {}", conversation.id))?;
         recorded
             .entry(subject.to_owned())
             .or_default()
@@ -91,7 +91,7 @@ async fn record(args: Args) -> anyhow::Result<()> {
     note(&format!("{count} conversations"));
     ensure!(
         changed.is_empty(),
-        "these are answered otherwise than recorded:\n{}",
+        "these answers differ from the recording:\n{}",
         changed.join("\n")
     );
     Ok(())
@@ -125,7 +125,7 @@ fn render(recordings: &Recordings) -> anyhow::Result<String> {
 fn differing(path: &Path, now: &Recordings) -> anyhow::Result<Vec<String>> {
     let before: Recordings = match std::fs::read(path) {
         Ok(text) => serde_json::from_slice(&text)
-            .with_context(|| format!("cannot understand {}", path.display()))?,
+            .with_context(|| format!("cannot parse {}", path.display()))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Recordings::new(),
         Err(error) => {
             return Err(error).with_context(|| format!("cannot read {}", path.display()));

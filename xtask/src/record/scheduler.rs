@@ -37,9 +37,9 @@ mod scores;
 mod volume_cases;
 
 /// Cases whose objects are created concurrently.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 /// Longest time until every pod has its verdict.
-const WITHIN: Duration = Duration::from_mins(5);
+const VERDICT_TIMEOUT: Duration = Duration::from_mins(5);
 /// Service account of the scheduler.
 const ACCOUNT: &str = "recorded-scheduler";
 
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// Only plugins whose name contains this.
     #[arg(long)]
     only: Option<String>,
-    /// Changes nothing; fails and names the cases that are judged otherwise than recorded.
+    /// Changes nothing; fails and names the cases whose verdicts differ from those recorded.
     #[arg(long)]
     check: bool,
     /// Directory of the corpus.
@@ -148,7 +148,7 @@ async fn record(args: Args) -> anyhow::Result<()> {
     }
     ensure!(
         changed.is_empty(),
-        "these are judged otherwise than recorded:\n{}",
+        "these verdicts differ from the recording:\n{}",
         changed.join("\n")
     );
     Ok(())
@@ -161,7 +161,7 @@ async fn record_plugin(args: &Args, plugin: usize) -> anyhow::Result<Vec<Recorde
     let seeds = args.seed..args.seed + args.cases;
     let cases: Vec<Case> = stream::iter(seeds.map(|seed| Case::new(plugin, seed)))
         .map(|case| create(client.clone(), case))
-        .buffered(AT_ONCE)
+        .buffered(CONCURRENCY)
         .try_collect()
         .await?;
     let Plugin { name, pin, .. } = PLUGINS[plugin];
@@ -214,11 +214,11 @@ fn write<T: Serialize>(path: &Path, lines: &[T]) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Returns the cases with other verdicts than in the file. `told` returns a line's case and its verdict in words.
+/// Returns the cases with other verdicts than in the file. `describe` returns a line's case and its verdict in words.
 fn differing<T: DeserializeOwned + PartialEq>(
     path: &Path,
     now: &[T],
-    told: impl Fn(&T) -> (String, String),
+    describe: impl Fn(&T) -> (String, String),
 ) -> anyhow::Result<Vec<String>> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -226,13 +226,13 @@ fn differing<T: DeserializeOwned + PartialEq>(
         .lines()
         .map(serde_json::from_str)
         .collect::<Result<_, _>>()
-        .with_context(|| format!("cannot understand {}", path.display()))?;
+        .with_context(|| format!("cannot parse {}", path.display()))?;
     let mut list = Vec::new();
     for line in now {
-        let (case, verdict) = told(line);
-        match before.iter().find(|other| told(other).0 == case) {
+        let (case, verdict) = describe(line);
+        match before.iter().find(|other| describe(other).0 == case) {
             Some(other) if other == line => {}
-            Some(other) => list.push(format!("{case}: {verdict}, recorded {}", told(other).1)),
+            Some(other) => list.push(format!("{case}: {verdict}, recorded {}", describe(other).1)),
             None => list.push(format!("{case}: not recorded")),
         }
     }
@@ -449,7 +449,7 @@ enum Verdict {
 async fn verdicts(client: &Client, wanted: usize) -> anyhow::Result<BTreeMap<String, Verdict>> {
     let api: Api<Pod> = Api::all(client.clone());
     let params = ListParams::default().fields("metadata.name=pod");
-    let deadline = Instant::now() + WITHIN;
+    let deadline = Instant::now() + VERDICT_TIMEOUT;
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
         tick.tick().await;

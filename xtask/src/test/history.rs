@@ -49,7 +49,7 @@ impl History {
     }
 
     /// Records the cost of a job. A failed job may have ended early or waited until its limit, so it is not recorded.
-    pub(crate) fn learn(&mut self, done: &Done) {
+    pub(crate) fn record(&mut self, done: &Done) {
         let seconds = done.ended.wall.as_secs_f64();
         if done.failed() || seconds == 0.0 {
             return;

@@ -34,13 +34,13 @@ impl Verdict {
 
 /// Returns the verdicts of a job's tests. A test that the process does not report has failed.
 pub(crate) fn verdicts(job: &Job, ended: &Ended) -> Vec<Verdict> {
-    let told = told(&ended.lines);
+    let outcomes = parse_outcomes(&ended.lines);
     let complete = ended.status.is_some() && ended.trouble.is_none();
     let mut verdicts: Vec<Verdict> = job
         .tests
         .iter()
         .filter_map(|name| {
-            let (outcome, took) = *told.get(name.as_str())?;
+            let (outcome, took) = *outcomes.get(name.as_str())?;
             Some(Verdict {
                 name: name.clone(),
                 outcome,
@@ -49,12 +49,12 @@ pub(crate) fn verdicts(job: &Job, ended: &Ended) -> Vec<Verdict> {
             })
         })
         .collect();
-    let untold: Vec<&String> = job
+    let unreported: Vec<&String> = job
         .tests
         .iter()
-        .filter(|name| !told.contains_key(name.as_str()))
+        .filter(|name| !outcomes.contains_key(name.as_str()))
         .collect();
-    for name in untold {
+    for name in unreported {
         verdicts.push(Verdict {
             name: name.clone(),
             outcome: Outcome::Failed,
@@ -100,7 +100,8 @@ fn section(lines: &[(Duration, String)], name: &str) -> Option<String> {
 fn shown(ended: &Ended) -> String {
     let mut text = String::new();
     for (_, line) in &ended.lines {
-        let passed = begun(line).is_some_and(|(_, word)| outcome(word) == Some(Outcome::Passed));
+        let passed =
+            parse_test_line(line).is_some_and(|(_, rest)| outcome(rest) == Some(Outcome::Passed));
         if !passed {
             text.push_str(line);
             text.push('\n');
@@ -118,19 +119,19 @@ fn shown(ended: &Ended) -> String {
 }
 
 /// Returns outcome and time by test. Tests run one after another, so a test took the time since the verdict before.
-fn told(lines: &[(Duration, String)]) -> BTreeMap<&str, (Outcome, Duration)> {
-    let mut told = BTreeMap::new();
+fn parse_outcomes(lines: &[(Duration, String)]) -> BTreeMap<&str, (Outcome, Duration)> {
+    let mut outcomes = BTreeMap::new();
     let mut before = Duration::ZERO;
     // output that a test prints past its runner separates the line with its name from the outcome
     let mut open: Option<&str> = None;
     for (at, line) in lines {
-        let (name, word) = match begun(line) {
-            Some((name, word)) => (Some(name), word),
+        let (name, rest) = match parse_test_line(line) {
+            Some((name, rest)) => (Some(name), rest),
             None => (open, line.as_str()),
         };
-        match (name, outcome(word)) {
+        match (name, outcome(rest)) {
             (Some(name), Some(outcome)) => {
-                told.insert(name, (outcome, at.saturating_sub(before)));
+                outcomes.insert(name, (outcome, at.saturating_sub(before)));
                 before = *at;
                 open = None;
             }
@@ -142,22 +143,22 @@ fn told(lines: &[(Duration, String)]) -> BTreeMap<&str, (Outcome, Duration)> {
             }
         }
     }
-    told
+    outcomes
 }
 
 /// Parses name and rest of a line like `test a::b ... ok`, as libtest and libtest-mimic write it.
-fn begun(line: &str) -> Option<(&str, &str)> {
-    let (name, word) = line.strip_prefix("test ")?.split_once(" ... ")?;
+fn parse_test_line(line: &str) -> Option<(&str, &str)> {
+    let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
     let name = name.trim_end();
-    Some((name.strip_suffix(" - should panic").unwrap_or(name), word))
+    Some((name.strip_suffix(" - should panic").unwrap_or(name), rest))
 }
 
-fn outcome(word: &str) -> Option<Outcome> {
-    if word == "ok" {
+fn outcome(rest: &str) -> Option<Outcome> {
+    if rest == "ok" {
         Some(Outcome::Passed)
-    } else if word.starts_with("FAILED") {
+    } else if rest.starts_with("FAILED") {
         Some(Outcome::Failed)
-    } else if word.starts_with("ignored") {
+    } else if rest.starts_with("ignored") {
         Some(Outcome::Skipped)
     } else {
         None

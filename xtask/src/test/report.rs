@@ -160,7 +160,7 @@ impl Report {
             seconds(begun.saturating_sub(self.built)),
             seconds(processor)
         );
-        text.push_str(&told(left_out));
+        text.push_str(&describe_left_out(left_out));
         let missing = self.expected.saturating_sub(self.totals.all());
         if missing > 0 {
             let _ = writeln!(text, "not run: {missing} tests, the run was interrupted");
@@ -181,7 +181,7 @@ impl Report {
 }
 
 /// Describes which tests did not run, and how to run them.
-fn told(left_out: &LeftOut) -> String {
+fn describe_left_out(left_out: &LeftOut) -> String {
     let LeftOut {
         real,
         long,
@@ -189,21 +189,21 @@ fn told(left_out: &LeftOut) -> String {
         filtered,
     } = *left_out;
     let mut text = String::new();
-    let mut say = |count: usize, what: &str| {
+    let mut add_line = |count: usize, what: &str| {
         if count > 0 {
             let _ = writeln!(text, "left out: {count} {what}");
         }
     };
-    say(
+    add_line(
         real,
         "tests that need root and real Kubernetes programs (cargo xtask test --real)",
     );
-    say(long, "tests that take long (cargo xtask test --all)");
-    say(
+    add_line(long, "tests that take long (cargo xtask test --all)");
+    add_line(
         catalogue,
         "scenarios beyond tier 0 (cargo test -p suite --test suite -- --include-ignored; --real runs all of them on the embedded lane, --all also on the local one)",
     );
-    say(filtered, "tests that no filter names");
+    add_line(filtered, "tests that no filter names");
     text
 }
 
@@ -234,7 +234,7 @@ mod tests {
             ..LeftOut::default()
         };
         assert_eq!(
-            told(&left_out),
+            describe_left_out(&left_out),
             "left out: 3 tests that need root and real Kubernetes programs (cargo xtask test --real)\n\
              left out: 1 tests that no filter names\n"
         );

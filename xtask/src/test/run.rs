@@ -135,12 +135,12 @@ impl Waiting {
     /// Returns the next job that fits: the longest, or, if that does not fit, the longest of those that mostly wait.
     fn next(&mut self) -> Option<Job> {
         let fits = |job: &Job| self.taken + self.load(job) <= self.capacity + 0.01;
-        let place = self
+        let index = self
             .jobs
             .iter()
             .enumerate()
-            .position(|(place, job)| fits(job) && (place == 0 || self.load(job) <= WAITING))?;
-        let job = self.jobs.remove(place)?;
+            .position(|(index, job)| fits(job) && (index == 0 || self.load(job) <= WAITING))?;
+        let job = self.jobs.remove(index)?;
         self.taken += self.load(&job);
         self.running += 1;
         Some(job)

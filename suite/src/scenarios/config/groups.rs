@@ -12,8 +12,8 @@ use super::kubelets::empty_pool;
 use super::moved::{exporters_are, machine_count, machines_are, move_node};
 use super::{on_openshift, pool};
 use crate::context::Context;
-use crate::recorder::Look;
-use crate::scenario::{Scenario, Stop, body};
+use crate::recorder::PollResult;
+use crate::scenario::{Scenario, StepError, body};
 
 /// Pool of the control plane.
 const MASTER: &str = "master";
@@ -42,7 +42,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Returns the nodes of the control plane and the other workers, if the control plane accepts pods.
-async fn nodes(ctx: &Context) -> Result<[Vec<Node>; 2], Stop> {
+async fn nodes(ctx: &Context) -> Result<[Vec<Node>; 2], StepError> {
     ctx.step("the control plane takes pods", async {
         let nodes = Api::<Node>::all(ctx.client());
         let all = nodes.list(&ListParams::default()).await?.items;
@@ -57,7 +57,7 @@ async fn nodes(ctx: &Context) -> Result<[Vec<Node>; 2], Stop> {
                 .iter()
                 .all(|node| node.labels().contains_key(labels::WORKER));
         if masters.is_empty() || !is_open {
-            return Err(Stop::Skip(
+            return Err(StepError::Skip(
                 "its nodes are no workers, or are tainted".to_owned(),
             ));
         }
@@ -66,10 +66,10 @@ async fn nodes(ctx: &Context) -> Result<[Vec<Node>; 2], Stop> {
     .await
 }
 
-async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), Stop> {
+async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), StepError> {
     let [masters, workers] = nodes(ctx).await?;
     let Some(worker) = workers.first() else {
-        return Err(Stop::Skip(
+        return Err(StepError::Skip(
             "there is no worker beside the control plane".to_owned(),
         ));
     };
@@ -113,7 +113,7 @@ async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), Stop> {
             .map(kube::ResourceExt::name_any);
         match wanted.find(|node| !there.contains(node)) {
             None => Ok(()),
-            Some(node) => Err(Stop::fail(format!("node {node} has none"))),
+            Some(node) => Err(StepError::fail(format!("node {node} has none"))),
         }
     })
     .await?;
@@ -127,7 +127,7 @@ async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn second_exporter_of_a_node_waits(ctx: &Context) -> Result<(), Stop> {
+async fn second_exporter_of_a_node_waits(ctx: &Context) -> Result<(), StepError> {
     let [masters, workers] = nodes(ctx).await?;
     let before = ctx.operator_resource().await?.spec.node_groups;
     let all = masters.len() + workers.len();
@@ -142,21 +142,21 @@ async fn second_exporter_of_a_node_waits(ctx: &Context) -> Result<(), Stop> {
                 for group in [MASTER, WORKER] {
                     let name = names::rte_daemon_set(names::OPERATOR_CR, group);
                     let Some(set) = sets.get_opt(&name).await? else {
-                        return Ok(Look::NotYet(format!("DaemonSet {name} is missing")));
+                        return Ok(PollResult::NotYet(format!("DaemonSet {name} is missing")));
                     };
                     let generation = set.metadata.generation;
                     let status = set.status.unwrap_or_default();
                     if status.observed_generation != generation {
-                        return Ok(Look::NotYet(format!("DaemonSet {name} is new")));
+                        return Ok(PollResult::NotYet(format!("DaemonSet {name} is new")));
                     }
                     desired += status.desired_number_scheduled;
                     ready += status.number_ready;
                 }
                 let wanted = [all + masters.len(), all].map(i32::try_from);
                 Ok(if wanted == [Ok(desired), Ok(ready)] {
-                    Look::Ready(())
+                    PollResult::Ready(())
                 } else {
-                    Look::NotYet(format!("{ready} of {desired} are ready on {all} nodes"))
+                    PollResult::NotYet(format!("{ready} of {desired} are ready on {all} nodes"))
                 })
             })
             .await

@@ -19,10 +19,10 @@ use crate::checks::node_of;
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::machine_pools;
-use crate::recorder::Look;
+use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources};
-use crate::scenario::{Scenario, Scope, Stop, body};
-use crate::workload::{Asks, PodPlan};
+use crate::scenario::{Scenario, Scope, StepError, body};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const POLICY: &str = "topologyManagerPolicy";
 pub(super) const SCOPE: &str = "topologyManagerScope";
@@ -72,7 +72,7 @@ pub(super) struct Kubelets<'a> {
 }
 
 impl<'a> Kubelets<'a> {
-    pub(super) async fn find(ctx: &'a Context) -> Result<Self, Stop> {
+    pub(super) async fn find(ctx: &'a Context) -> Result<Self, StepError> {
         ctx.step("a node group's pool has a KubeletConfig", async {
             let groups = ctx.operator_resource().await?.spec.node_groups;
             let configs = machine_pools::kubelet_configs(&ctx.client()).await?;
@@ -96,14 +96,20 @@ impl<'a> Kubelets<'a> {
                     scope: field(SCOPE).unwrap_or_else(|| "container".to_owned()),
                 });
             }
-            Err(Stop::Skip("no node group's pool has one".to_owned()))
+            Err(StepError::Skip("no node group's pool has one".to_owned()))
         })
         .await
     }
 
     /// Sets a field of their configuration and waits until kubelets, ConfigMap and NRTs show this policy and scope. The field is restored
     /// at the end.
-    async fn set(&self, field: &str, value: &str, policy: &str, scope: &str) -> Result<(), Stop> {
+    async fn set(
+        &self,
+        field: &str,
+        value: &str,
+        policy: &str,
+        scope: &str,
+    ) -> Result<(), StepError> {
         let ctx = self.ctx;
         let configs = Api::<KubeletConfig>::all(ctx.client());
         let object = configs.get(&self.config).await?;
@@ -129,21 +135,21 @@ impl<'a> Kubelets<'a> {
     }
 
     /// Waits until the pool's ConfigMap and the NRTs of its nodes match its kubelets.
-    pub(super) async fn followed(&self, policy: &str, scope: &str) -> Result<(), Stop> {
+    pub(super) async fn followed(&self, policy: &str, scope: &str) -> Result<(), StepError> {
         let what = format!("the ConfigMap says {policy}, {scope}");
         let limit = self.ctx.deadlines().installed;
         let part = self
             .ctx
             .until(&what, limit, async || {
                 let Some(map) = self.config_map().await? else {
-                    return Ok(Look::NotYet("there is none".to_owned()));
+                    return Ok(PollResult::NotYet("there is none".to_owned()));
                 };
                 let part = config_of(&map)?;
-                let [seen_policy, seen_scope] = said(&part);
+                let [seen_policy, seen_scope] = published_policy_and_scope(&part);
                 Ok(if seen_policy == policy && seen_scope == scope {
-                    Look::Ready(part)
+                    PollResult::Ready(part)
                 } else {
-                    Look::NotYet(format!("it says {seen_policy}, {seen_scope}"))
+                    PollResult::NotYet(format!("it says {seen_policy}, {seen_scope}"))
                 })
             })
             .await?;
@@ -154,7 +160,7 @@ impl<'a> Kubelets<'a> {
     }
 
     /// Returns the ConfigMap that the operator passes to the pool's exporters.
-    async fn config_map(&self) -> Result<Option<ConfigMap>, Stop> {
+    async fn config_map(&self) -> Result<Option<ConfigMap>, StepError> {
         let ours = format!("{OPERATOR_NAME},{POOL}={}", self.pool);
         let maps = Api::<ConfigMap>::all(self.ctx.client());
         let found = maps.list(&ListParams::default().labels(&ours)).await?;
@@ -163,13 +169,17 @@ impl<'a> Kubelets<'a> {
 
     /// Plans a pod with these limits that only fits on the pool's nodes.
     fn plan(&self, name: &str, limits: Resources) -> PodPlan {
-        PodPlan::new(name, self.ctx.scheduler(), [Asks::Limits(limits)])
-            .on_nodes_with(&node_role(&self.pool), "")
+        PodPlan::new(
+            name,
+            self.ctx.scheduler(),
+            [ResourceRequest::Limits(limits)],
+        )
+        .on_nodes_with(&node_role(&self.pool), "")
     }
 }
 
 /// Returns policy and scope, with the kubelet's defaults.
-fn said(part: &KubeletPart) -> [&str; 2] {
+fn published_policy_and_scope(part: &KubeletPart) -> [&str; 2] {
     [
         part.topology_manager_policy.as_deref().unwrap_or("none"),
         part.topology_manager_scope
@@ -185,7 +195,7 @@ fn selects(config: &KubeletConfig, pool: &MachineConfigPool) -> bool {
     })
 }
 
-async fn changed_scope_is_followed(ctx: &Context) -> Result<(), Stop> {
+async fn changed_scope_is_followed(ctx: &Context) -> Result<(), StepError> {
     let kubelets = Kubelets::find(ctx).await?;
     let (other, aligned) = if kubelets.scope == "pod" {
         ("container", Scope::Container)
@@ -208,7 +218,7 @@ async fn changed_scope_is_followed(ctx: &Context) -> Result<(), Stop> {
         if owners == [wanted.as_str()] {
             return Ok(());
         }
-        Err(Stop::mismatch("owner", wanted, owners.join(", ")))
+        Err(StepError::mismatch("owner", wanted, owners.join(", ")))
     })
     .await?;
     ctx.step("a pod is placed there and accounted for", async {
@@ -216,10 +226,10 @@ async fn changed_scope_is_followed(ctx: &Context) -> Result<(), Stop> {
         let plan = kubelets.plan("testpod", Resources::literal("1c 100Mi"));
         ctx.create(plan.pod()).await?;
         let pod = ctx.pods_running(&[plan.name().to_owned()]).await?.remove(0);
-        ctx.scheduled_by_us(&pod).await?;
+        ctx.scheduled_by_stack(&pod).await?;
         let node = node_of(&pod).unwrap_or_default();
         let Some(before) = before.iter().find(|topology| topology.node == node) else {
-            return Err(Stop::fail(format!("node {node} has no NRT")));
+            return Err(StepError::fail(format!("node {node} has no NRT")));
         };
         ctx.accounted(before, &plan.total(), true, aligned).await?;
         ctx.delete::<Pod>(plan.name()).await
@@ -232,19 +242,19 @@ async fn changed_scope_is_followed(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn policy_is_watched(ctx: &Context) -> Result<(), Stop> {
+async fn policy_is_watched(ctx: &Context) -> Result<(), StepError> {
     const ALIGNED: &str = "single-numa-node";
     let kubelets = Kubelets::find(ctx).await?;
     if kubelets.policy != ALIGNED {
         let reason = format!("the pool's policy is {}, not {ALIGNED}", kubelets.policy);
-        return Err(Stop::Skip(reason));
+        return Err(StepError::Skip(reason));
     }
     ctx.step(
         "the pool's kubelets align nothing",
         kubelets.set(POLICY, "none", "none", &kubelets.scope),
     )
     .await?;
-    ctx.step("the scheduler starts anew and knows that", async {
+    ctx.step("the scheduler restarts and uses it", async {
         let pods = Api::<Pod>::namespaced(ctx.client(), names::NAMESPACE);
         let old = ctx.scheduler_pods().await?;
         for pod in &old {
@@ -252,13 +262,13 @@ async fn policy_is_watched(ctx: &Context) -> Result<(), Stop> {
                 .await?;
         }
         let limit = ctx.deadlines().gone;
-        ctx.until("the pods of before are gone", limit, async || {
+        ctx.until("the old pods are gone", limit, async || {
             let now = ctx.scheduler_pods().await?;
             let left = now
                 .iter()
                 .find(|pod| old.iter().any(|old| old.uid() == pod.uid()));
-            Ok(left.map_or(Look::Ready(()), |pod| {
-                Look::NotYet(format!("{} is there", pod.name_any()))
+            Ok(left.map_or(PollResult::Ready(()), |pod| {
+                PollResult::NotYet(format!("{} is there", pod.name_any()))
             }))
         })
         .await?;
@@ -292,7 +302,7 @@ async fn policy_is_watched(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn others_are_ignored(ctx: &Context) -> Result<(), Stop> {
+async fn others_are_ignored(ctx: &Context) -> Result<(), StepError> {
     let kubelets = Kubelets::find(ctx).await?;
     let contents = async || {
         let ours = ListParams::default().labels(OPERATOR_NAME);
@@ -302,7 +312,7 @@ async fn others_are_ignored(ctx: &Context) -> Result<(), Stop> {
             .map(|map| format!("{} {:?}", map.name_any(), map.data))
             .collect();
         contents.sort_unstable();
-        Ok::<_, Stop>(contents)
+        Ok::<_, StepError>(contents)
     };
     let before = contents().await?;
     ctx.step("there is one that selects no pool", async {
@@ -315,7 +325,7 @@ async fn others_are_ignored(ctx: &Context) -> Result<(), Stop> {
                 }},
             },
         }))
-        .map_err(|error| Stop::fail(error.to_string()))?;
+        .map_err(|error| StepError::fail(error.to_string()))?;
         ctx.create_global(&config).await?;
         Ok(())
     })
@@ -323,7 +333,7 @@ async fn others_are_ignored(ctx: &Context) -> Result<(), Stop> {
     // the operator restores the deleted ConfigMap only in a reconcile after the change above, so it has seen that change
     ctx.step("a deleted ConfigMap comes back", async {
         let Some(old) = kubelets.config_map().await? else {
-            return Err(Stop::fail("the pool has no ConfigMap"));
+            return Err(StepError::fail("the pool has no ConfigMap"));
         };
         Api::<ConfigMap>::namespaced(ctx.client(), &old.namespace().unwrap_or_default())
             .delete(&old.name_any(), &DeleteParams::default())
@@ -333,9 +343,9 @@ async fn others_are_ignored(ctx: &Context) -> Result<(), Stop> {
             let now = kubelets.config_map().await?;
             let is_new = now.is_some_and(|now| now.uid() != old.uid());
             Ok(if is_new {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
-                Look::NotYet("there is none".to_owned())
+                PollResult::NotYet("there is none".to_owned())
             })
         })
         .await
@@ -347,13 +357,13 @@ async fn others_are_ignored(ctx: &Context) -> Result<(), Stop> {
             return Ok(());
         }
         let [expected, seen] = [before, now].map(|contents| contents.join("; "));
-        Err(Stop::mismatch("ConfigMaps", expected, seen))
+        Err(StepError::mismatch("ConfigMaps", expected, seen))
     })
     .await
 }
 
 /// Creates a pool without machines; it is deleted at the end.
-pub(super) async fn empty_pool(ctx: &Context, name: &str) -> Result<MachineConfigPool, Stop> {
+pub(super) async fn empty_pool(ctx: &Context, name: &str) -> Result<MachineConfigPool, StepError> {
     ctx.step("there is a pool without machines", async {
         let pool: MachineConfigPool = serde_json::from_value(json!({
             "metadata": {"name": name, "labels": {MACHINE_CONFIG_ROLE: name}},
@@ -364,13 +374,13 @@ pub(super) async fn empty_pool(ctx: &Context, name: &str) -> Result<MachineConfi
                 "nodeSelector": {"matchLabels": {node_role(name): ""}},
             },
         }))
-        .map_err(|error| Stop::fail(error.to_string()))?;
+        .map_err(|error| StepError::fail(error.to_string()))?;
         ctx.create_global(&pool).await
     })
     .await
 }
 
-async fn operator_is_modified(ctx: &Context) -> Result<(), Stop> {
+async fn operator_is_modified(ctx: &Context) -> Result<(), StepError> {
     const NAME: &str = "mcp-test";
     const TRACE: &str = "-v=6";
     let pool = empty_pool(ctx, NAME).await?;
@@ -394,7 +404,7 @@ async fn operator_is_modified(ctx: &Context) -> Result<(), Stop> {
         let status = ctx.operator_resource().await?.status.unwrap_or_default();
         if status.daemonsets.len() != groups.len() {
             let seen = status.daemonsets.len();
-            return Err(Stop::mismatch("daemon sets", groups.len(), seen));
+            return Err(StepError::mismatch("daemon sets", groups.len(), seen));
         }
         for named in &status.daemonsets {
             let sets = Api::<DaemonSet>::namespaced(ctx.client(), &named.namespace);
@@ -405,7 +415,7 @@ async fn operator_is_modified(ctx: &Context) -> Result<(), Stop> {
             let args = args.unwrap_or_default();
             if !args.iter().any(|arg| arg == TRACE) {
                 let what = format!("arguments of {}", named.name);
-                return Err(Stop::mismatch(what, TRACE, args.join(" ")));
+                return Err(StepError::mismatch(what, TRACE, args.join(" ")));
             }
             let wanted = pool.spec.node_selector.clone().unwrap_or_default();
             let is_its_own = named.name == names::rte_daemon_set(names::OPERATOR_CR, NAME);
@@ -413,12 +423,14 @@ async fn operator_is_modified(ctx: &Context) -> Result<(), Stop> {
                 let what = format!("node selector of {}", named.name);
                 let [wanted, seen] =
                     [wanted.match_labels, pod.node_selector].map(|labels| format!("{labels:?}"));
-                return Err(Stop::mismatch(what, wanted, seen));
+                return Err(StepError::mismatch(what, wanted, seen));
             }
         }
         let wanted = names::rte_daemon_set(names::OPERATOR_CR, NAME);
         if status.daemonsets.iter().all(|set| set.name != wanted) {
-            return Err(Stop::fail(format!("the status does not name {wanted}")));
+            return Err(StepError::fail(format!(
+                "the status does not name {wanted}"
+            )));
         }
         Ok(())
     })

@@ -14,8 +14,8 @@ use super::{on_openshift, pool};
 use crate::checks::Rollout;
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
-use crate::recorder::Look;
-use crate::scenario::{Scenario, Stop, body};
+use crate::recorder::PollResult;
+use crate::scenario::{Scenario, StepError, body};
 
 /// Name of the pool and of everything that belongs to it.
 const NAME: &str = "mcp-test";
@@ -30,14 +30,14 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     )]
 }
 
-async fn node_moves_to_another_pool(ctx: &Context) -> Result<(), Stop> {
+async fn node_moves_to_another_pool(ctx: &Context) -> Result<(), StepError> {
     let home = Kubelets::find(ctx).await?;
     let [node, _, ..] = home.nodes.as_slice() else {
         let reason = format!(
             "pool {} has no two nodes, one of which could move",
             home.pool
         );
-        return Err(Stop::Skip(reason));
+        return Err(StepError::Skip(reason));
     };
     let other = if home.scope == "pod" {
         "container"
@@ -64,7 +64,7 @@ async fn node_moves_to_another_pool(ctx: &Context) -> Result<(), Stop> {
                     "kubeletConfig": payload,
                 },
             }))
-            .map_err(|error| Stop::fail(error.to_string()))?;
+            .map_err(|error| StepError::fail(error.to_string()))?;
             ctx.create_global(&config).await?;
             Ok(())
         },
@@ -110,7 +110,12 @@ async fn node_moves_to_another_pool(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Moves a node to another pool; at the end it is moved back.
-pub(super) async fn move_node(ctx: &Context, node: &str, from: &str, to: &str) -> Result<(), Stop> {
+pub(super) async fn move_node(
+    ctx: &Context,
+    node: &str,
+    from: &str,
+    to: &str,
+) -> Result<(), StepError> {
     let labels = |gone: &str, new: Option<&str>| -> Value {
         let mut labels = serde_json::Map::new();
         // a node in a custom pool remains a worker
@@ -139,7 +144,7 @@ pub(super) async fn move_node(ctx: &Context, node: &str, from: &str, to: &str) -
     Ok(())
 }
 
-pub(super) async fn machine_count(ctx: &Context, name: &str) -> Result<i32, Stop> {
+pub(super) async fn machine_count(ctx: &Context, name: &str) -> Result<i32, StepError> {
     let pool = Api::<MachineConfigPool>::all(ctx.client())
         .get(name)
         .await?;
@@ -147,7 +152,7 @@ pub(super) async fn machine_count(ctx: &Context, name: &str) -> Result<i32, Stop
 }
 
 /// Waits until a pool has this many machines, all of them configured and ready.
-pub(super) async fn machines_are(ctx: &Context, name: &str, count: i32) -> Result<(), Stop> {
+pub(super) async fn machines_are(ctx: &Context, name: &str, count: i32) -> Result<(), StepError> {
     let pools = Api::<MachineConfigPool>::all(ctx.client());
     let what = format!("pool {name} has {count} machines, which are up to date");
     let limit = ctx.deadlines().installed;
@@ -160,10 +165,10 @@ pub(super) async fn machines_are(ctx: &Context, name: &str, count: i32) -> Resul
         ];
         Ok(
             if seen == [count; 3] && status.condition(UPDATED) == Some("True") {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
                 let [all, updated, ready] = seen;
-                Look::NotYet(format!("{all} machines, {updated} updated, {ready} ready"))
+                PollResult::NotYet(format!("{all} machines, {updated} updated, {ready} ready"))
             },
         )
     })
@@ -171,19 +176,19 @@ pub(super) async fn machines_are(ctx: &Context, name: &str, count: i32) -> Resul
 }
 
 /// Waits until a pool has this many exporters, all of them ready.
-pub(super) async fn exporters_are(ctx: &Context, pool: &str, count: i32) -> Result<(), Stop> {
+pub(super) async fn exporters_are(ctx: &Context, pool: &str, count: i32) -> Result<(), StepError> {
     let name = names::rte_daemon_set(names::OPERATOR_CR, pool);
     let sets = Api::<DaemonSet>::namespaced(ctx.client(), names::NAMESPACE);
     let limit = ctx.deadlines().installed;
     ctx.until(&format!("DaemonSet {name} is ready"), limit, async || {
         let Some(set) = sets.get_opt(&name).await? else {
-            return Ok(Look::NotYet("it is missing".to_owned()));
+            return Ok(PollResult::NotYet("it is missing".to_owned()));
         };
         let rollout = Rollout::of(&set);
         Ok(if rollout.is_over() && rollout.wanted == count {
-            Look::Ready(())
+            PollResult::Ready(())
         } else {
-            Look::NotYet(rollout.to_string())
+            PollResult::NotYet(rollout.to_string())
         })
     })
     .await

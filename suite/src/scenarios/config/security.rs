@@ -16,8 +16,8 @@ use super::{on_openshift, pool};
 use crate::checks::Rollout;
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
-use crate::recorder::Look;
-use crate::scenario::{Scenario, Stop, body};
+use crate::recorder::PollResult;
+use crate::scenario::{Scenario, StepError, body};
 
 const MIN_VERSION: &str = "--metrics-tls-min-version";
 const CIPHERS: &str = "--metrics-tls-cipher-suites";
@@ -41,7 +41,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), Stop> {
+async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), StepError> {
     const NAME: &str = "mcp-test";
     empty_pool(ctx, NAME).await?;
     let before = ctx.operator_resource().await?.spec.node_groups;
@@ -60,7 +60,7 @@ async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), Stop> {
         if status.daemonsets.len() == groups.len() {
             return Ok(());
         }
-        Err(Stop::mismatch(
+        Err(StepError::mismatch(
             "daemon sets",
             groups.len(),
             status.daemonsets.len(),
@@ -77,7 +77,7 @@ async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), Stop> {
                 };
                 let other = names::machine_config(names::OPERATOR_CR, name);
                 if configs.get_opt(&other).await?.is_some() {
-                    return Err(Stop::fail(format!("there is a MachineConfig {other}")));
+                    return Err(StepError::fail(format!("there is a MachineConfig {other}")));
                 }
             }
             Ok(())
@@ -92,8 +92,8 @@ async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), Stop> {
             limit,
             async || {
                 Ok(match configs.get_opt(&config).await? {
-                    None => Look::Ready(()),
-                    Some(_) => Look::NotYet("it is there".to_owned()),
+                    None => PollResult::Ready(()),
+                    Some(_) => PollResult::NotYet("it is there".to_owned()),
                 })
             },
         )
@@ -113,11 +113,15 @@ pub(in crate::scenarios) struct Profile {
 
 impl Profile {
     /// Returns the profile of a cluster.
-    pub(in crate::scenarios) fn of(cluster: Option<&TlsSecurityProfile>) -> Result<Self, Stop> {
+    pub(in crate::scenarios) fn of(
+        cluster: Option<&TlsSecurityProfile>,
+    ) -> Result<Self, StepError> {
         match cluster.map(|cluster| cluster.profile.as_str()) {
             None | Some("" | "Intermediate") => Ok(INTERMEDIATE),
             Some("Modern") => Ok(MODERN),
-            Some(other) => Err(Stop::Skip(format!("the cluster's TLS profile is {other}"))),
+            Some(other) => Err(StepError::Skip(format!(
+                "the cluster's TLS profile is {other}"
+            ))),
         }
     }
 }
@@ -145,11 +149,11 @@ const MODERN: Profile = Profile {
     has_ciphers: false,
 };
 
-async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), Stop> {
+async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), StepError> {
     let status = ctx.operator_resource().await?.status.unwrap_or_default();
     let sets = status.daemonsets;
     if sets.is_empty() {
-        return Err(Stop::fail("no exporters are asked for"));
+        return Err(StepError::fail("no exporters are requested"));
     }
     let servers = Api::<ApiServer>::all(ctx.client());
     let server = servers.get(CLUSTER).await?;
@@ -161,7 +165,7 @@ async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), Stop> {
         INTERMEDIATE
     };
     ctx.step(
-        format!("exporters serve as {} asks", now.name),
+        format!("exporters serve as {} requires", now.name),
         exporters_serve(ctx, &sets, &now),
     )
     .await?;
@@ -175,17 +179,20 @@ async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), Stop> {
         },
     );
     for (profile, wanted) in [(&other, json!({"type": other.name})), (&now, json!(old))] {
-        ctx.step(format!("exporters serve as {} asks", profile.name), async {
-            servers
-                .patch(
-                    CLUSTER,
-                    &PatchParams::default(),
-                    &Patch::Merge(patch(wanted)),
-                )
-                .await?;
-            exporters_serve(ctx, &sets, profile).await?;
-            pools_are_updated(ctx).await
-        })
+        ctx.step(
+            format!("exporters serve as {} requires", profile.name),
+            async {
+                servers
+                    .patch(
+                        CLUSTER,
+                        &PatchParams::default(),
+                        &Patch::Merge(patch(wanted)),
+                    )
+                    .await?;
+                exporters_serve(ctx, &sets, profile).await?;
+                pools_are_updated(ctx).await
+            },
+        )
         .await?;
     }
     ctx.step("the operator is content", async {
@@ -201,7 +208,7 @@ async fn exporters_serve(
     ctx: &Context,
     daemon_sets: &[NamespacedName],
     profile: &Profile,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     for named in daemon_sets {
         let sets = Api::<DaemonSet>::namespaced(ctx.client(), &named.namespace);
         let what = format!("exporters of {} have {}", named.name, profile.min_version);
@@ -212,9 +219,9 @@ async fn exporters_serve(
             let serves = version == profile.min_version && suites.is_empty() != profile.has_ciphers;
             let rollout = Rollout::of(&set);
             Ok(if serves && rollout.is_over() {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
-                Look::NotYet(format!(
+                PollResult::NotYet(format!(
                     "{MIN_VERSION}={version} {CIPHERS}={suites}, {rollout}"
                 ))
             })
@@ -237,7 +244,7 @@ fn arguments(set: &DaemonSet) -> Vec<String> {
 }
 
 /// Waits until all machines have the configuration of their pools, because their servers follow the profile, too.
-async fn pools_are_updated(ctx: &Context) -> Result<(), Stop> {
+async fn pools_are_updated(ctx: &Context) -> Result<(), StepError> {
     let pools = Api::<MachineConfigPool>::all(ctx.client());
     let limit = ctx.deadlines().installed;
     ctx.until("all pools are updated", limit, async || {
@@ -247,8 +254,8 @@ async fn pools_are_updated(ctx: &Context) -> Result<(), Stop> {
             status.and_then(|status| status.condition(UPDATED)) != Some("True")
         });
         Ok(match updating {
-            None => Look::Ready(()),
-            Some(pool) => Look::NotYet(format!("{} is not", pool.name_any())),
+            None => PollResult::Ready(()),
+            Some(pool) => PollResult::NotYet(format!("{} is not", pool.name_any())),
         })
     })
     .await

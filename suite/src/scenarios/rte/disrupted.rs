@@ -16,10 +16,10 @@ use super::reported::condition_on_every_exporter;
 use super::{one_node, scenario};
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
-use crate::recorder::Look;
+use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Scenario, Stop, body};
-use crate::workload::{Asks, PodPlan};
+use crate::scenario::{Scenario, StepError, body};
+use crate::workload::{PodPlan, ResourceRequest};
 
 /// Name of the definition of NRTs.
 const DEFINITION: &str = "noderesourcetopologies.topology.node.k8s.io";
@@ -42,7 +42,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     vec![one]
 }
 
-async fn definition_is_missed(ctx: &Context) -> Result<(), Stop> {
+async fn definition_is_missed(ctx: &Context) -> Result<(), StepError> {
     let kind = conditions::NODE_TOPOLOGY_UPDATED;
     let operator = operator(ctx).await?;
     ctx.step("the operator is stopped", stop(ctx, &operator))
@@ -63,8 +63,8 @@ async fn definition_is_missed(ctx: &Context) -> Result<(), Stop> {
             .await?;
         ctx.until("it is gone", ctx.deadlines().gone, async || {
             Ok(match definitions.get_opt(DEFINITION).await? {
-                None => Look::Ready(()),
-                Some(_) => Look::NotYet("it is there".to_owned()),
+                None => PollResult::Ready(()),
+                Some(_) => PollResult::NotYet("it is there".to_owned()),
             })
         })
         .await
@@ -78,7 +78,7 @@ async fn definition_is_missed(ctx: &Context) -> Result<(), Stop> {
     ctx.step("the definition is created again", async {
         undo.run(&ctx.client())
             .await
-            .map_err(|error| Stop::fail(error.to_string()))
+            .map_err(|error| StepError::fail(error.to_string()))
     })
     .await?;
     ctx.step(
@@ -89,8 +89,8 @@ async fn definition_is_missed(ctx: &Context) -> Result<(), Stop> {
     ctx.step("every node has its NRT again", every_node_is_there(ctx))
         .await?;
     ctx.step("a pod with an exclusive CPU finds its place", async {
-        let asks = Asks::Limits(Resources::literal("1c 100Mi"));
-        let plan = PodPlan::new("testpod", ctx.scheduler(), [asks]);
+        let resources = ResourceRequest::Limits(Resources::literal("1c 100Mi"));
+        let plan = PodPlan::new("testpod", ctx.scheduler(), [resources]);
         ctx.create(plan.pod()).await?;
         ctx.pods_running(&[plan.name().to_owned()]).await
     })
@@ -100,7 +100,7 @@ async fn definition_is_missed(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Returns the operator's Deployment.
-async fn operator(ctx: &Context) -> Result<Deployment, Stop> {
+async fn operator(ctx: &Context) -> Result<Deployment, StepError> {
     let name = ListParams::default().fields(&format!(
         "metadata.name={}",
         api::names::OPERATOR_DEPLOYMENT
@@ -108,7 +108,7 @@ async fn operator(ctx: &Context) -> Result<Deployment, Stop> {
     let all = Api::<Deployment>::all(ctx.client());
     let found = all.list(&name).await?.items.into_iter().next();
     found.ok_or_else(|| {
-        Stop::Skip(format!(
+        StepError::Skip(format!(
             "no Deployment is called {}",
             api::names::OPERATOR_DEPLOYMENT
         ))
@@ -120,7 +120,7 @@ fn replicas(deployment: &Deployment) -> i32 {
     spec.and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
-async fn scale(ctx: &Context, operator: &Deployment, replicas: i32) -> Result<(), Stop> {
+async fn scale(ctx: &Context, operator: &Deployment, replicas: i32) -> Result<(), StepError> {
     let namespace = operator.namespace().unwrap_or_default();
     let deployments = Api::<Deployment>::namespaced(ctx.client(), &namespace);
     let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
@@ -131,7 +131,7 @@ async fn scale(ctx: &Context, operator: &Deployment, replicas: i32) -> Result<()
 }
 
 /// Scales the operator to zero and waits until none of its pods is left.
-async fn stop(ctx: &Context, operator: &Deployment) -> Result<(), Stop> {
+async fn stop(ctx: &Context, operator: &Deployment) -> Result<(), StepError> {
     let reference = ObjectRef::of(operator);
     ctx.recorder.plan(
         &format!("stop {reference}"),
@@ -153,15 +153,15 @@ async fn stop(ctx: &Context, operator: &Deployment) -> Result<(), Stop> {
     let pods = Api::<Pod>::namespaced(ctx.client(), &namespace);
     ctx.until("it has no pods", ctx.deadlines().gone, async || {
         Ok(match pods.list(&own).await?.items.first() {
-            None => Look::Ready(()),
-            Some(pod) => Look::NotYet(crate::checks::describe(pod)),
+            None => PollResult::Ready(()),
+            Some(pod) => PollResult::NotYet(crate::checks::describe(pod)),
         })
     })
     .await
 }
 
 /// Scales the operator to its former number of replicas and waits until it is available.
-async fn start(ctx: &Context, operator: &Deployment) -> Result<(), Stop> {
+async fn start(ctx: &Context, operator: &Deployment) -> Result<(), StepError> {
     let wanted = replicas(operator);
     scale(ctx, operator, wanted).await?;
     let namespace = operator.namespace().unwrap_or_default();
@@ -171,23 +171,23 @@ async fn start(ctx: &Context, operator: &Deployment) -> Result<(), Stop> {
         let status = deployments.get(&name).await?.status.unwrap_or_default();
         let available = status.available_replicas.unwrap_or(0);
         Ok(if available == wanted {
-            Look::Ready(())
+            PollResult::Ready(())
         } else {
-            Look::NotYet(format!("{available} of {wanted}"))
+            PollResult::NotYet(format!("{available} of {wanted}"))
         })
     })
     .await
 }
 
 /// Waits until every node of the reference has an NRT and the cluster is settled.
-async fn every_node_is_there(ctx: &Context) -> Result<(), Stop> {
+async fn every_node_is_there(ctx: &Context) -> Result<(), StepError> {
     ctx.until("no NRT is missing", ctx.deadlines().settled, async || {
         let present = ctx.topologies().await?;
         let mut nodes = ctx.facts().nodes.iter();
         let missing = nodes.find(|node| !present.iter().any(|one| one.node == node.node));
         Ok(match missing {
-            None => Look::Ready(()),
-            Some(node) => Look::NotYet(format!("that of {} is", node.node)),
+            None => PollResult::Ready(()),
+            Some(node) => PollResult::NotYet(format!("that of {} is", node.node)),
         })
     })
     .await?;

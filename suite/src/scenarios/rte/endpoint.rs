@@ -5,8 +5,8 @@ use super::reported::exporters;
 use super::{one_node, own, scenario};
 use crate::context::Context;
 use crate::resources::Resources;
-use crate::scenario::{Scenario, Stop, body};
-use crate::workload::{Asks, PodPlan};
+use crate::scenario::{Scenario, StepError, body};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const MONITORING: &str = "[RTE][Monitoring] metrics";
 /// Fragments that the names of metrics must contain.
@@ -39,7 +39,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-async fn over_tls(ctx: &Context) -> Result<(), Stop> {
+async fn over_tls(ctx: &Context) -> Result<(), StepError> {
     for pod in exporters(ctx).await? {
         ctx.step(
             "an exporter of the stack has metrics over https",
@@ -50,7 +50,7 @@ async fn over_tls(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-async fn without_tls(ctx: &Context) -> Result<(), Stop> {
+async fn without_tls(ctx: &Context) -> Result<(), StepError> {
     let node = some_node(ctx)?;
     let port = format!("--metrics-port={}", own::METRICS_PORT);
     let arguments = [
@@ -74,11 +74,11 @@ async fn without_tls(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn writes_are_counted(ctx: &Context) -> Result<(), Stop> {
+async fn writes_are_counted(ctx: &Context) -> Result<(), StepError> {
     let node = some_node(ctx)?;
     ctx.step("a pod with an exclusive CPU runs", async {
-        let asks = Asks::Limits(Resources::literal("1c 100Mi"));
-        let plan = PodPlan::new("testpod", "", [asks]).bound_to(&node);
+        let resources = ResourceRequest::Limits(Resources::literal("1c 100Mi"));
+        let plan = PodPlan::new("testpod", "", [resources]).bound_to(&node);
         ctx.create(plan.pod()).await?;
         ctx.pods_running(&[plan.name().to_owned()]).await.map(drop)
     })
@@ -87,7 +87,7 @@ async fn writes_are_counted(ctx: &Context) -> Result<(), Stop> {
         .await?
         .into_iter()
         .find(|pod| crate::checks::node_of(pod) == Some(node.as_str()))
-        .ok_or_else(|| Stop::fail(format!("no exporter runs on {node}")))?;
+        .ok_or_else(|| StepError::fail(format!("no exporter runs on {node}")))?;
     ctx.step(
         "its node's exporter has counted writes",
         ctx.metrics_have(&pod, ("https", api::metrics::RTE_PORT), &[WRITES]),
@@ -96,10 +96,10 @@ async fn writes_are_counted(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Returns a node that has an exporter.
-pub(super) fn some_node(ctx: &Context) -> Result<String, Stop> {
+pub(super) fn some_node(ctx: &Context) -> Result<String, StepError> {
     let mut candidates = ctx.facts().candidates(None);
     let node = candidates
         .next()
-        .ok_or_else(|| Stop::fail("no node has two zones and policy single-numa-node"))?;
+        .ok_or_else(|| StepError::fail("no node has two zones and policy single-numa-node"))?;
     Ok(node.node.clone())
 }

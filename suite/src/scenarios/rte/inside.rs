@@ -16,15 +16,15 @@ use super::{one_node, own, scenario};
 use crate::checks::node_of;
 use crate::context::Context;
 use crate::probe::Output;
-use crate::recorder::Look;
+use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Scenario, Stop, body};
-use crate::workload::{Asks, PodPlan};
+use crate::scenario::{Scenario, StepError, body};
+use crate::workload::{PodPlan, ResourceRequest};
 
 /// Notification file of our own exporter: on the node, where the stack's exporters may have theirs.
 const NOTIFY_FILE: &str = "/host-run-rte/notify";
 /// Longest wait for one change of an NRT before reporting what is missing.
-const LOOK: Duration = Duration::from_secs(1);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often the file is touched and the reaction checked.
 const ROUNDS: usize = 2;
 
@@ -35,7 +35,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             "[RTE][InfraConsuming] Resource topology exporter",
             "[NotificationFile] it should react to touches of the notification file",
             one_node(),
-            body(|ctx| Box::pin(notification_is_heard(ctx))),
+            body(|ctx| Box::pin(notification_triggers_update(ctx))),
         ),
         scenario(
             "rte/pfp-status",
@@ -48,17 +48,17 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Runs a command in the exporter container of a pod.
-async fn run(ctx: &Context, pod: &Pod, command: &[&str]) -> Result<Output, Stop> {
+async fn run(ctx: &Context, pod: &Pod, command: &[&str]) -> Result<Output, StepError> {
     let container = pod.spec.as_ref().and_then(own::exporter);
-    let container = container.ok_or_else(|| Stop::fail("the pod has no exporter"))?;
+    let container = container.ok_or_else(|| StepError::fail("the pod has no exporter"))?;
     ctx.exec(pod, &container.name, command).await
 }
 
-async fn status_is_dumped(ctx: &Context) -> Result<(), Stop> {
+async fn status_is_dumped(ctx: &Context) -> Result<(), StepError> {
     for (index, pod) in exporters(ctx).await?.iter().enumerate() {
         let node = node_of(pod).unwrap_or_default().to_owned();
         let name = format!("testpod-{index}");
-        let exclusive = Asks::Limits(Resources::literal("1c 32Mi"));
+        let exclusive = ResourceRequest::Limits(Resources::literal("1c 32Mi"));
         // Every fingerprint method counts this pod.
         let plan = PodPlan::new(&name, "", [exclusive]).bound_to(&node);
         ctx.step(
@@ -84,7 +84,12 @@ async fn status_is_dumped(ctx: &Context) -> Result<(), Stop> {
 
 /// Checks the latest record of a dump. Older exporters write one record to `dump.json`; current ones write a list to a file with the node's
 /// name.
-async fn record(ctx: &Context, exporter: &Pod, node: &str, pod: &str) -> Result<Look<()>, Stop> {
+async fn record(
+    ctx: &Context,
+    exporter: &Pod,
+    node: &str,
+    pod: &str,
+) -> Result<PollResult<()>, StepError> {
     let directory = api::names::PFP_STATUS_DIR;
     let mut problem = String::new();
     for name in [node.replace('.', "_"), "dump.json".to_owned()] {
@@ -92,13 +97,13 @@ async fn record(ctx: &Context, exporter: &Pod, node: &str, pod: &str) -> Result<
         let output = run(ctx, exporter, &["/bin/cat", &file]).await?;
         if output.succeeded {
             return Ok(match flaw(&output.stdout, &ctx.namespace, pod) {
-                None => Look::Ready(()),
-                Some(flaw) => Look::NotYet(format!("{file} {flaw}: {}", output.stdout)),
+                None => PollResult::Ready(()),
+                Some(flaw) => PollResult::NotYet(format!("{file} {flaw}: {}", output.stdout)),
             });
         }
         problem = output.stderr;
     }
-    Ok(Look::NotYet(problem))
+    Ok(PollResult::NotYet(problem))
 }
 
 /// Returns what is wrong with a dump.
@@ -126,29 +131,33 @@ fn flaw(text: &str, namespace: &str, pod: &str) -> Option<String> {
 }
 
 /// Returns the arguments that make an exporter publish fingerprints like those of the stack.
-async fn fingerprint_words(ctx: &Context) -> Result<Vec<String>, Stop> {
+async fn fingerprint_arguments(ctx: &Context) -> Result<Vec<String>, StepError> {
     let sets = own::daemon_sets(ctx).await?;
     let spec = sets
         .first()
         .and_then(|set| set.spec.as_ref()?.template.spec.as_ref());
-    let words = spec
+    let arguments = spec
         .and_then(own::exporter)
         .and_then(|one| one.args.clone());
-    let words = words.into_iter().flatten();
-    Ok(words
-        .filter(|word| word.trim_start_matches('-').starts_with("pods-fingerprint"))
+    let arguments = arguments.into_iter().flatten();
+    Ok(arguments
+        .filter(|argument| {
+            argument
+                .trim_start_matches('-')
+                .starts_with("pods-fingerprint")
+        })
         .collect())
 }
 
-async fn notification_is_heard(ctx: &Context) -> Result<(), Stop> {
+async fn notification_triggers_update(ctx: &Context) -> Result<(), StepError> {
     let node = some_node(ctx)?;
     let own = ctx
         .step("an exporter with a notification file runs", async {
             let file = format!("--notify-file={NOTIFY_FILE}");
-            let mut words = fingerprint_words(ctx).await?;
-            words.extend([file, "--sleep-interval=1h".to_owned()]);
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let pod = own::start(ctx, "notify", &node, &words).await?;
+            let mut arguments = fingerprint_arguments(ctx).await?;
+            arguments.extend([file, "--sleep-interval=1h".to_owned()]);
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let pod = own::start(ctx, "notify", &node, &arguments).await?;
             own::in_phase(ctx, &pod, "Running").await?;
             Ok(pod)
         })
@@ -166,8 +175,8 @@ async fn notification_is_heard(ctx: &Context) -> Result<(), Stop> {
                         let object = objects.get(&node).await?;
                         let version = object.resource_version().unwrap_or_default();
                         Ok(match object.annotations().get(RTE_UPDATE) {
-                            Some(seen) if seen == UPDATE_PERIODIC => Look::Ready(version),
-                            seen => Look::NotYet(format!("it says {seen:?}")),
+                            Some(seen) if seen == UPDATE_PERIODIC => PollResult::Ready(version),
+                            seen => PollResult::NotYet(format!("it says {seen:?}")),
                         })
                     },
                 ),
@@ -184,13 +193,15 @@ async fn notification_is_heard(ctx: &Context) -> Result<(), Stop> {
                 async || {
                     let output = run(ctx, &own, &["touch", NOTIFY_FILE]).await?;
                     if !output.succeeded {
-                        return Err(Stop::fail(format!("touch: {}", output.stderr)));
+                        return Err(StepError::fail(format!("touch: {}", output.stderr)));
                     }
-                    let changed = tokio::time::timeout(LOOK, reason(&mut changes)).await;
+                    let changed = tokio::time::timeout(CHANGE_TIMEOUT, reason(&mut changes)).await;
                     Ok(match changed.ok().transpose()? {
-                        Some(Some(seen)) if seen == UPDATE_REACTIVE => Look::Ready(()),
-                        Some(seen) => Look::NotYet(format!("it was written and says {seen:?}")),
-                        None => Look::NotYet("it is not written".to_owned()),
+                        Some(Some(seen)) if seen == UPDATE_REACTIVE => PollResult::Ready(()),
+                        Some(seen) => {
+                            PollResult::NotYet(format!("it was written and says {seen:?}"))
+                        }
+                        None => PollResult::NotYet("it is not written".to_owned()),
                     })
                 },
             ),
@@ -203,7 +214,7 @@ async fn notification_is_heard(ctx: &Context) -> Result<(), Stop> {
 /// Returns why the next version of an NRT was published.
 async fn reason(
     changes: &mut (impl TryStream<Ok = WatchEvent<NodeResourceTopology>, Error = kube::Error> + Unpin),
-) -> Result<Option<String>, Stop> {
+) -> Result<Option<String>, StepError> {
     loop {
         match changes.try_next().await? {
             Some(WatchEvent::Modified(object)) => {
@@ -211,7 +222,7 @@ async fn reason(
             }
             Some(WatchEvent::Bookmark(_)) => {}
             other => {
-                return Err(Stop::fail(format!(
+                return Err(StepError::fail(format!(
                     "the NRT is not followed any more: {other:?}"
                 )));
             }

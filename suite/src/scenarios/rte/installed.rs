@@ -14,8 +14,8 @@ use super::{one_node, own, scenario};
 use crate::checks::Rollout;
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
-use crate::recorder::Look;
-use crate::scenario::{Scenario, Stop, body};
+use crate::recorder::PollResult;
+use crate::scenario::{Scenario, StepError, body};
 use crate::scenarios::config;
 
 const CONFIG: &str = "[config][rte]";
@@ -68,16 +68,16 @@ fn operators(ctx: &Context) -> Api<NumaResourcesOperator> {
 }
 
 /// Waits until every exporter's command line has this level.
-async fn every_exporter_has(ctx: &Context, level: LogLevel) -> Result<(), Stop> {
+async fn every_exporter_has(ctx: &Context, level: LogLevel) -> Result<(), StepError> {
     let wanted = format!("-v={}", verbosity(level));
     ctx.until(
         &format!("every exporter is started with {wanted}"),
         ctx.deadlines().settled,
         async || {
             let sets = own::daemon_sets(ctx).await?;
-            Ok(match sets.iter().find(|set| !has_word(set, &wanted)) {
-                None => Look::Ready(()),
-                Some(set) => Look::NotYet(format!("{} is not", set.name_any())),
+            Ok(match sets.iter().find(|set| !has_argument(set, &wanted)) {
+                None => PollResult::Ready(()),
+                Some(set) => PollResult::NotYet(format!("{} is not", set.name_any())),
             })
         },
     )
@@ -85,18 +85,18 @@ async fn every_exporter_has(ctx: &Context, level: LogLevel) -> Result<(), Stop> 
 }
 
 /// Returns whether the exporter of a set is started with this argument; `--v=` counts like `-v=`.
-fn has_word(set: &DaemonSet, wanted: &str) -> bool {
+fn has_argument(set: &DaemonSet, wanted: &str) -> bool {
     let spec = set.spec.as_ref().and_then(|set| set.template.spec.as_ref());
-    let words = spec
+    let arguments = spec
         .and_then(own::exporter)
         .and_then(|one| one.args.as_ref());
-    words
+    arguments
         .into_iter()
         .flatten()
-        .any(|word| word == wanted || word.strip_prefix('-') == Some(wanted))
+        .any(|argument| argument == wanted || argument.strip_prefix('-') == Some(wanted))
 }
 
-async fn log_level_is_passed_on(ctx: &Context) -> Result<(), Stop> {
+async fn log_level_is_passed_on(ctx: &Context) -> Result<(), StepError> {
     let level = operators(ctx)
         .get(api::names::OPERATOR_CR)
         .await?
@@ -109,7 +109,7 @@ async fn log_level_is_passed_on(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn log_level_is_changed(ctx: &Context) -> Result<(), Stop> {
+async fn log_level_is_changed(ctx: &Context) -> Result<(), StepError> {
     let object = operators(ctx).get(api::names::OPERATOR_CR).await?;
     let before = object.spec.log_level;
     let reference = ObjectRef::of(&object);
@@ -149,7 +149,7 @@ async fn log_level_is_changed(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Waits until every exporter is made from the current template and ready.
-async fn rolled_out(ctx: &Context) -> Result<(), Stop> {
+async fn rolled_out(ctx: &Context) -> Result<(), StepError> {
     ctx.until(
         "all exporters are rolled out",
         ctx.deadlines().installed,
@@ -158,8 +158,10 @@ async fn rolled_out(ctx: &Context) -> Result<(), Stop> {
             let mut rollouts = sets.iter().map(|set| (set, Rollout::of(set)));
             let behind = rollouts.find(|(_, rollout)| !rollout.is_over());
             Ok(match behind {
-                None => Look::Ready(()),
-                Some((set, rollout)) => Look::NotYet(format!("{}: {rollout}", set.name_any())),
+                None => PollResult::Ready(()),
+                Some((set, rollout)) => {
+                    PollResult::NotYet(format!("{}: {rollout}", set.name_any()))
+                }
             })
         },
     )
@@ -167,13 +169,13 @@ async fn rolled_out(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Returns the ConfigMaps that the operator passes to exporters: one per pool.
-async fn config_maps(ctx: &Context) -> Result<Vec<ConfigMap>, Stop> {
+async fn config_maps(ctx: &Context) -> Result<Vec<ConfigMap>, StepError> {
     let params = ListParams::default().labels(api::labels::OPERATOR_NAME);
     let all = Api::<ConfigMap>::all(ctx.client());
     let mut maps = all.list(&params).await?.items;
     maps.retain(|map| map.data.is_some());
     if maps.is_empty() {
-        return Err(Stop::fail(format!(
+        return Err(StepError::fail(format!(
             "no ConfigMap has the label {}",
             api::labels::OPERATOR_NAME
         )));
@@ -181,7 +183,7 @@ async fn config_maps(ctx: &Context) -> Result<Vec<ConfigMap>, Stop> {
     Ok(maps)
 }
 
-async fn exporters_are_configured(ctx: &Context) -> Result<(), Stop> {
+async fn exporters_are_configured(ctx: &Context) -> Result<(), StepError> {
     let sets = ctx
         .step(
             "the status names the daemon sets, and the groups' are the same",
@@ -201,7 +203,7 @@ async fn exporters_are_configured(ctx: &Context) -> Result<(), Stop> {
             if seen == expected {
                 return Ok(());
             }
-            Err(Stop::mismatch(
+            Err(StepError::mismatch(
                 "name and namespace of the ConfigMap",
                 format!("{expected:?}"),
                 format!("{seen:?}"),
@@ -222,7 +224,7 @@ async fn exporters_are_configured(ctx: &Context) -> Result<(), Stop> {
 
 /// Returns the namespaces of the daemon sets in the operator's status. If the status of its groups names daemon sets, they must be the
 /// same.
-async fn named_daemon_sets(ctx: &Context) -> Result<Vec<String>, Stop> {
+async fn named_daemon_sets(ctx: &Context) -> Result<Vec<String>, StepError> {
     ctx.until(
         "the status names daemon sets",
         ctx.deadlines().installed,
@@ -232,22 +234,22 @@ async fn named_daemon_sets(ctx: &Context) -> Result<Vec<String>, Stop> {
             let groups = status.node_groups.iter();
             let of_groups: Vec<_> = groups.map(|group| group.daemon_set.clone()).collect();
             if status.daemonsets.is_empty() {
-                return Ok(Look::NotYet("it has none".to_owned()));
+                return Ok(PollResult::NotYet("it has none".to_owned()));
             }
             if !of_groups.is_empty() && of_groups != status.daemonsets {
-                return Ok(Look::NotYet(format!(
+                return Ok(PollResult::NotYet(format!(
                     "{:?}, but of its groups {of_groups:?}",
                     status.daemonsets
                 )));
             }
             let sets = status.daemonsets.into_iter();
-            Ok(Look::Ready(sets.map(|set| set.namespace).collect()))
+            Ok(PollResult::Ready(sets.map(|set| set.namespace).collect()))
         },
     )
     .await
 }
 
-async fn config_map_is_kept(ctx: &Context) -> Result<(), Stop> {
+async fn config_map_is_kept(ctx: &Context) -> Result<(), StepError> {
     let map = config_maps(ctx).await?.swap_remove(0);
     let name = map.name_any();
     let reference = ObjectRef::of(&map);
@@ -271,9 +273,9 @@ async fn config_map_is_kept(ctx: &Context) -> Result<(), Stop> {
             async || {
                 let seen = namespaced.get(&name).await?.data;
                 Ok(if seen == map.data {
-                    Look::Ready(())
+                    PollResult::Ready(())
                 } else {
-                    Look::NotYet(format!("its data is {seen:?}"))
+                    PollResult::NotYet(format!("its data is {seen:?}"))
                 })
             },
         )

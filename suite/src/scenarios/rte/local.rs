@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use super::scenario;
 use crate::context::Context;
-use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::scenario::{Body, Need, Scenario, StepError, body};
 
 const CONFIG: &str = "[rte][local][config] exporter";
 const LOCAL: &str = "[RTE][Local] Resource topology exporter";
@@ -93,9 +93,9 @@ async fn output(
     ctx: &Context,
     arguments: &[&str],
     variables: &BTreeMap<&str, String>,
-) -> Result<String, Stop> {
+) -> Result<String, StepError> {
     let Some(program) = &ctx.facts().exporter else {
-        return Err(Stop::fail("the exporter's program is not known"));
+        return Err(StepError::fail("the exporter's program is not known"));
     };
     let output = Command::new(program)
         // the bundled program is the exporter only under this name
@@ -106,9 +106,9 @@ async fn output(
         .kill_on_drop(true)
         .output()
         .await
-        .map_err(|error| Stop::fail(format!("{}: {error}", program.display())))?;
+        .map_err(|error| StepError::fail(format!("{}: {error}", program.display())))?;
     if !output.status.success() {
-        return Err(Stop::mismatch(
+        return Err(StepError::mismatch(
             format!("the outcome of {arguments:?}"),
             "success",
             format!(
@@ -121,7 +121,7 @@ async fn output(
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-async fn version(ctx: &Context) -> Result<(), Stop> {
+async fn version(ctx: &Context) -> Result<(), StepError> {
     ctx.step("the version is one", async {
         let text = output(ctx, &["--version"], &BTreeMap::new()).await?;
         let version = text
@@ -138,7 +138,11 @@ async fn version(ctx: &Context) -> Result<(), Stop> {
         if numbers.len() == 3 && numbers.iter().all(|number| number.parse::<u32>().is_ok()) {
             return Ok(());
         }
-        Err(Stop::mismatch("the version", "a semantic version", version))
+        Err(StepError::mismatch(
+            "the version",
+            "a semantic version",
+            version,
+        ))
     })
     .await
 }
@@ -150,28 +154,31 @@ async fn dumped(
     arguments: &[&str],
     variables: &[(&'static str, &str)],
     (policy, scope): (&str, &str),
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let home = std::env::temp_dir().join(format!("{}-{}", ctx.namespace, std::process::id()));
-    let failed = |error: std::io::Error| Stop::fail(format!("{}: {error}", home.display()));
-    let mut words: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+    let failed = |error: std::io::Error| StepError::fail(format!("{}: {error}", home.display()));
+    let mut args: Vec<String> = arguments
+        .iter()
+        .map(|&argument| argument.to_owned())
+        .collect();
     if let Some(text) = file {
         let path: PathBuf = home.join(".rte/kubelet_tm_full.yaml");
         std::fs::create_dir_all(home.join(".rte")).map_err(failed)?;
         std::fs::write(&path, text).map_err(failed)?;
-        words.extend(["--config".to_owned(), path.display().to_string()]);
+        args.extend(["--config".to_owned(), path.display().to_string()]);
     }
-    words.push("--dump-config=.andexit".to_owned());
+    args.push("--dump-config=.andexit".to_owned());
     let mut environment: BTreeMap<&str, String> = variables
         .iter()
         .map(|&(name, value)| (name, value.to_owned()))
         .collect();
     environment.insert("HOME", home.display().to_string());
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = ctx
         .step("the program dumps its configuration", async {
-            let text = output(ctx, &words, &environment).await?;
+            let text = output(ctx, &args, &environment).await?;
             serde_yaml::from_str::<Value>(&text)
-                .map_err(|error| Stop::fail(format!("the dump is no YAML: {error}: {text}")))
+                .map_err(|error| StepError::fail(format!("the dump is no YAML: {error}: {text}")))
         })
         .await;
     if file.is_some() {
@@ -185,7 +192,7 @@ async fn dumped(
         ] {
             let seen = dump["topologyExporter"][key].as_str().unwrap_or("nothing");
             if seen != expected {
-                return Err(Stop::mismatch(key, expected, seen));
+                return Err(StepError::mismatch(key, expected, seen));
             }
         }
         Ok(())

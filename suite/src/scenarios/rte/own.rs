@@ -7,14 +7,14 @@ use kube::api::{Api, ListParams, ObjectMeta, PostParams};
 
 use crate::context::{Context, RUN_LABEL};
 use crate::ledger::{ObjectRef, Undo};
-use crate::recorder::Look;
-use crate::scenario::Stop;
+use crate::recorder::PollResult;
+use crate::scenario::StepError;
 
 /// A port that the exporters of the stack do not use, because pods may share their node's address.
 pub(super) const METRICS_PORT: u16 = 2199;
 
 /// Arguments that keep two exporters of one node from disturbing each other, and the pod from waiting for what this exporter does not do.
-const QUIET: [&str; 4] = [
+const PRIVATE_ARGUMENTS: [&str; 4] = [
     "--podreadiness=false",
     "--watch-pods=false",
     "--add-nrt-owner=false",
@@ -22,7 +22,7 @@ const QUIET: [&str; 4] = [
 ];
 
 /// Returns the exporters' daemon sets.
-pub(in crate::scenarios) async fn daemon_sets(ctx: &Context) -> Result<Vec<DaemonSet>, Stop> {
+pub(in crate::scenarios) async fn daemon_sets(ctx: &Context) -> Result<Vec<DaemonSet>, StepError> {
     let all = Api::<DaemonSet>::all(ctx.client());
     let mut sets = all.list(&ListParams::default()).await?.items;
     sets.retain(|set| {
@@ -35,7 +35,7 @@ pub(in crate::scenarios) async fn daemon_sets(ctx: &Context) -> Result<Vec<Daemo
             .is_some_and(|value| value == api::labels::RTE_POD_VALUE)
     });
     if sets.is_empty() {
-        return Err(Stop::fail("no daemon set runs exporters"));
+        return Err(StepError::fail("no daemon set runs exporters"));
     }
     Ok(sets)
 }
@@ -43,11 +43,10 @@ pub(in crate::scenarios) async fn daemon_sets(ctx: &Context) -> Result<Vec<Daemo
 /// Returns the exporter's container.
 pub(super) fn exporter(spec: &PodSpec) -> Option<&Container> {
     let is_exporter = |container: &&Container| {
-        let words = container.command.iter().chain(&container.args).flatten();
-        words
-            .clone()
+        let args = container.command.iter().chain(&container.args).flatten();
+        args.clone()
             .next()
-            .is_some_and(|word| word.contains("resource-topology-exporter"))
+            .is_some_and(|arg| arg.contains("resource-topology-exporter"))
     };
     spec.containers.iter().find(is_exporter)
 }
@@ -59,29 +58,29 @@ pub(super) async fn start(
     name: &str,
     node: &str,
     arguments: &[&str],
-) -> Result<Pod, Stop> {
+) -> Result<Pod, StepError> {
     let sets = daemon_sets(ctx).await?;
     let set = sets
         .first()
-        .ok_or_else(|| Stop::fail("no daemon set runs exporters"))?;
+        .ok_or_else(|| StepError::fail("no daemon set runs exporters"))?;
     let template = set
         .spec
         .as_ref()
         .and_then(|spec| spec.template.spec.clone());
-    let mut spec = template.ok_or_else(|| Stop::fail("the daemon set has no pods"))?;
+    let mut spec = template.ok_or_else(|| StepError::fail("the daemon set has no pods"))?;
     let mut container = exporter(&spec)
         .cloned()
-        .ok_or_else(|| Stop::fail("no container of the daemon set is an exporter"))?;
-    let places = [
+        .ok_or_else(|| StepError::fail("no container of the daemon set is an exporter"))?;
+    let path_flags = [
         "--sysfs=",
         "--podresources-socket=",
         "--kubelet-config-file=",
     ];
-    let mut words: Vec<String> = container.args.take().unwrap_or_default();
-    words.retain(|word| places.iter().any(|place| word.starts_with(place)));
-    words.extend(QUIET.iter().map(|&word| word.to_owned()));
-    words.extend(arguments.iter().map(|&word| word.to_owned()));
-    container.args = Some(words);
+    let mut args: Vec<String> = container.args.take().unwrap_or_default();
+    args.retain(|arg| path_flags.iter().any(|flag| arg.starts_with(flag)));
+    args.extend(PRIVATE_ARGUMENTS.iter().map(|&arg| arg.to_owned()));
+    args.extend(arguments.iter().map(|&arg| arg.to_owned()));
+    container.args = Some(args);
     container.ports = None;
     container.readiness_probe = None;
     container.liveness_probe = None;
@@ -113,7 +112,7 @@ pub(super) async fn start(
 }
 
 /// Waits until a pod is in this phase.
-pub(super) async fn in_phase(ctx: &Context, pod: &Pod, phase: &str) -> Result<(), Stop> {
+pub(super) async fn in_phase(ctx: &Context, pod: &Pod, phase: &str) -> Result<(), StepError> {
     let pods: Api<Pod> = Api::namespaced(ctx.client(), &pod.namespace().unwrap_or_default());
     let name = pod.name_any();
     ctx.until(
@@ -123,9 +122,9 @@ pub(super) async fn in_phase(ctx: &Context, pod: &Pod, phase: &str) -> Result<()
             let pod = pods.get(&name).await?;
             let seen = crate::checks::phase(&pod);
             Ok(if seen == phase {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
-                Look::NotYet(crate::checks::describe(&pod))
+                PollResult::NotYet(crate::checks::describe(&pod))
             })
         },
     )

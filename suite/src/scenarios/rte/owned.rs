@@ -10,8 +10,8 @@ use super::endpoint::some_node;
 use super::{one_node, own, scenario};
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
-use crate::recorder::Look;
-use crate::scenario::{Scenario, Stop, body};
+use crate::recorder::PollResult;
+use crate::scenario::{Scenario, StepError, body};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![scenario(
@@ -23,12 +23,12 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     )]
 }
 
-async fn node_is_owner(ctx: &Context) -> Result<(), Stop> {
+async fn node_is_owner(ctx: &Context) -> Result<(), StepError> {
     let name = some_node(ctx)?;
     let objects = Api::<NodeResourceTopology>::all(ctx.client());
     let object = objects.get(&name).await?;
     if !object.owner_references().is_empty() {
-        return Err(Stop::fail(format!(
+        return Err(StepError::fail(format!(
             "the NRT of {name} has an owner already"
         )));
     }
@@ -62,9 +62,9 @@ async fn node_is_owner(ctx: &Context) -> Result<(), Stop> {
                 async || {
                     let seen = json!(objects.get(&name).await?.owner_references());
                     Ok(if seen == expected {
-                        Look::Ready(())
+                        PollResult::Ready(())
                     } else {
-                        Look::NotYet(format!("{seen} instead of {expected}"))
+                        PollResult::NotYet(format!("{seen} instead of {expected}"))
                     })
                 },
             )

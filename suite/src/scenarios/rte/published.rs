@@ -9,10 +9,10 @@ use kube::api::{Api, ListParams};
 use super::{one_node, scenario};
 use crate::context::Context;
 use crate::observed::{NodeTopology, zones_difference};
-use crate::recorder::Look;
+use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Stop, body};
-use crate::workload::{Asks, PodPlan};
+use crate::scenario::{Need, Scenario, StepError, body};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const RTE: &str = "[RTE][InfraConsuming] Resource topology exporter";
 const UPDATER: &str = "[TopologyUpdater][InfraConsuming] Node topology updater";
@@ -69,7 +69,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             body(|ctx| {
                 Box::pin(pod_is_accounted(
                     ctx,
-                    Asks::Limits(Resources::literal("1c 100Mi")),
+                    ResourceRequest::Limits(Resources::literal("1c 100Mi")),
                     true,
                 ))
             }),
@@ -82,7 +82,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             body(|ctx| {
                 Box::pin(pod_is_accounted(
                     ctx,
-                    Asks::Limits(Resources::literal("500m 100Mi")),
+                    ResourceRequest::Limits(Resources::literal("500m 100Mi")),
                     false,
                 ))
             }),
@@ -92,36 +92,36 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             UPDATER,
             "[release] it should not account for any CPUs if a container does not request exclusive CPUs",
             one_node(),
-            body(|ctx| Box::pin(pod_is_accounted(ctx, Asks::Nothing, false))),
+            body(|ctx| Box::pin(pod_is_accounted(ctx, ResourceRequest::Nothing, false))),
         ),
     ]
 }
 
-async fn objects(ctx: &Context) -> Result<Vec<NodeResourceTopology>, Stop> {
+async fn objects(ctx: &Context) -> Result<Vec<NodeResourceTopology>, StepError> {
     let all = Api::<NodeResourceTopology>::all(ctx.client());
     let found = all.list(&ListParams::default()).await?.items;
     if found.is_empty() {
-        return Err(Stop::fail("no node has an NRT"));
+        return Err(StepError::fail("no node has an NRT"));
     }
     Ok(found)
 }
 
 /// Returns some node that scenarios can use.
-async fn some_node(ctx: &Context) -> Result<NodeTopology, Stop> {
+async fn some_node(ctx: &Context) -> Result<NodeTopology, StepError> {
     let settled = ctx.settle().await?;
     let node = settled
         .into_iter()
         .find(|node| crate::facts::is_candidate(node, None));
-    node.ok_or_else(|| Stop::fail("no node has two zones and policy single-numa-node"))
+    node.ok_or_else(|| StepError::fail("no node has two zones and policy single-numa-node"))
 }
 
-fn fingerprint(node: &NodeTopology) -> Result<String, Stop> {
+fn fingerprint(node: &NodeTopology) -> Result<String, StepError> {
     node.attribute(attributes::POD_FINGERPRINT)
         .map(str::to_owned)
-        .ok_or_else(|| Stop::fail(format!("the NRT of {} has no fingerprint", node.node)))
+        .ok_or_else(|| StepError::fail(format!("the NRT of {} has no fingerprint", node.node)))
 }
 
-async fn fingerprint_is_there(ctx: &Context) -> Result<(), Stop> {
+async fn fingerprint_is_there(ctx: &Context) -> Result<(), StepError> {
     ctx.step("each NRT has a fingerprint, twice the same", async {
         for object in objects(ctx).await? {
             let name = object.name_any();
@@ -131,7 +131,7 @@ async fn fingerprint_is_there(ctx: &Context) -> Result<(), Stop> {
                 .cloned()
                 .unwrap_or_default();
             if !annotation.starts_with("pfp0") {
-                return Err(Stop::mismatch(
+                return Err(StepError::mismatch(
                     format!("annotation of the NRT of {name}"),
                     "pfp0...",
                     annotation,
@@ -143,7 +143,7 @@ async fn fingerprint_is_there(ctx: &Context) -> Result<(), Stop> {
                 .find(|attribute| attribute.name == attributes::POD_FINGERPRINT)
                 .map_or("", |attribute| &attribute.value);
             if attribute != annotation {
-                return Err(Stop::mismatch(
+                return Err(StepError::mismatch(
                     format!("attribute of the NRT of {name}"),
                     annotation,
                     attribute,
@@ -155,13 +155,13 @@ async fn fingerprint_is_there(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn method_is_known(ctx: &Context) -> Result<(), Stop> {
+async fn method_is_known(ctx: &Context) -> Result<(), StepError> {
     ctx.step("each NRT names a method that exists", async {
         for node in ctx.topologies().await? {
             match node.attribute(attributes::POD_FINGERPRINT_METHOD) {
                 Some("all" | "with-exclusive-resources") => {}
                 seen => {
-                    return Err(Stop::mismatch(
+                    return Err(StepError::mismatch(
                         format!("method of {}", node.node),
                         "all or with-exclusive-resources",
                         seen.unwrap_or("none"),
@@ -174,7 +174,7 @@ async fn method_is_known(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn fingerprint_is_stable(ctx: &Context) -> Result<(), Stop> {
+async fn fingerprint_is_stable(ctx: &Context) -> Result<(), StepError> {
     let node = ctx.step("the cluster is settled", some_node(ctx)).await?;
     let before = fingerprint(&node)?;
     ctx.step("the exporter looked again and says the same", async {
@@ -183,17 +183,21 @@ async fn fingerprint_is_stable(ctx: &Context) -> Result<(), Stop> {
         if after == before {
             Ok(())
         } else {
-            Err(Stop::mismatch("the fingerprint changed", before, after))
+            Err(StepError::mismatch(
+                "the fingerprint changed",
+                before,
+                after,
+            ))
         }
     })
     .await
 }
 
-async fn fingerprint_changes(ctx: &Context) -> Result<(), Stop> {
+async fn fingerprint_changes(ctx: &Context) -> Result<(), StepError> {
     let node = ctx.step("the cluster is settled", some_node(ctx)).await?;
     let before = fingerprint(&node)?;
-    let asks = Asks::Limits(Resources::literal("1c 100Mi"));
-    let plan = PodPlan::new("testpod", "", [asks]).bound_to(&node.node);
+    let resources = ResourceRequest::Limits(Resources::literal("1c 100Mi"));
+    let plan = PodPlan::new("testpod", "", [resources]).bound_to(&node.node);
     let with_pod = ctx
         .step(
             "a pod with an exclusive CPU changes the fingerprint",
@@ -212,20 +216,20 @@ async fn fingerprint_changes(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn other_fingerprint(ctx: &Context, node: &str, than: &str) -> Result<String, Stop> {
+async fn other_fingerprint(ctx: &Context, node: &str, than: &str) -> Result<String, StepError> {
     let what = format!("the fingerprint of {node} is another");
     ctx.until(&what, ctx.deadlines().settled, async || {
         let now = fingerprint(&ctx.topology(node).await?)?;
         Ok(if now == than {
-            Look::NotYet(format!("it is still {now}"))
+            PollResult::NotYet(format!("it is still {now}"))
         } else {
-            Look::Ready(now)
+            PollResult::Ready(now)
         })
     })
     .await
 }
 
-async fn devices_are_shown(ctx: &Context) -> Result<(), Stop> {
+async fn devices_are_shown(ctx: &Context) -> Result<(), StepError> {
     let devices: Vec<String> = ctx.facts().devices.0.values().cloned().collect();
     ctx.step(
         format!("zones have {}", devices.join(", ")),
@@ -239,8 +243,8 @@ async fn devices_are_shown(ctx: &Context) -> Result<(), Stop> {
                     .iter()
                     .find(|device| !zones().any(|zone| zone.resources.contains_key(*device)));
                 Ok(match missing {
-                    None => Look::Ready(()),
-                    Some(device) => Look::NotYet(format!("no zone has {device}")),
+                    None => PollResult::Ready(()),
+                    Some(device) => PollResult::NotYet(format!("no zone has {device}")),
                 })
             },
         ),
@@ -248,13 +252,13 @@ async fn devices_are_shown(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn object_is_valid(ctx: &Context) -> Result<(), Stop> {
+async fn object_is_valid(ctx: &Context) -> Result<(), StepError> {
     for object in ctx.step("there are NRTs", objects(ctx)).await? {
         let name = object.name_any();
         ctx.step(format!("the NRT of {name} is valid"), async {
             match flaw(&object) {
                 None => Ok(()),
-                Some(flaw) => Err(Stop::fail(format!("the NRT of {name} {flaw}"))),
+                Some(flaw) => Err(StepError::fail(format!("the NRT of {name} {flaw}"))),
             }
         })
         .await?;
@@ -309,10 +313,14 @@ fn flaw(object: &NodeResourceTopology) -> Option<String> {
 }
 
 /// Checks that a pod takes CPUs from a zone, or from none.
-async fn pod_is_accounted(ctx: &Context, asks: Asks, takes: bool) -> Result<(), Stop> {
+async fn pod_is_accounted(
+    ctx: &Context,
+    resources: ResourceRequest,
+    takes: bool,
+) -> Result<(), StepError> {
     let before = ctx.step("the cluster is settled", some_node(ctx)).await?;
     let cpus = |node: &NodeTopology| node.available().milli("cpu");
-    let plan = PodPlan::new("testpod", "", [asks]).bound_to(&before.node);
+    let plan = PodPlan::new("testpod", "", [resources]).bound_to(&before.node);
     ctx.step("the pod runs", async {
         ctx.create(plan.pod()).await?;
         ctx.pods_running(&[plan.name().to_owned()]).await
@@ -331,7 +339,7 @@ async fn pod_is_accounted(ctx: &Context, asks: Asks, takes: bool) -> Result<(), 
         if (cpus(&after) < cpus(&before)) == takes {
             return Ok(());
         }
-        Err(Stop::mismatch(
+        Err(StepError::mismatch(
             "available CPUs, in thousandths",
             format!(
                 "{} than {}",

@@ -6,8 +6,8 @@ use kube::api::{Api, ListParams, LogParams};
 
 use super::{one_node, scenario};
 use crate::context::Context;
-use crate::recorder::Look;
-use crate::scenario::{Scenario, Stop, body};
+use crate::recorder::PollResult;
+use crate::scenario::{Scenario, StepError, body};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
@@ -29,16 +29,18 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Returns the exporters' pods.
-pub(in crate::scenarios) async fn exporters(ctx: &Context) -> Result<Vec<Pod>, Stop> {
+pub(in crate::scenarios) async fn exporters(ctx: &Context) -> Result<Vec<Pod>, StepError> {
     let label = ListParams::default().labels("name=resource-topology");
     let pods = Api::<Pod>::all(ctx.client()).list(&label).await?.items;
     if pods.is_empty() {
-        return Err(Stop::fail("no pod has the label name=resource-topology"));
+        return Err(StepError::fail(
+            "no pod has the label name=resource-topology",
+        ));
     }
     Ok(pods)
 }
 
-async fn conditions_hold(ctx: &Context) -> Result<(), Stop> {
+async fn conditions_hold(ctx: &Context) -> Result<(), StepError> {
     for kind in [
         api::conditions::POD_RESOURCES_FETCHED,
         api::conditions::NODE_TOPOLOGY_UPDATED,
@@ -57,7 +59,7 @@ pub(super) async fn condition_on_every_exporter(
     ctx: &Context,
     kind: &str,
     wanted: [&str; 3],
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let what = format!("{kind} is {} on every exporter", wanted[0]);
     ctx.until(&what, ctx.deadlines().settled, async || {
         for pod in exporters(ctx).await? {
@@ -75,20 +77,20 @@ pub(super) async fn condition_on_every_exporter(
                     ]
                 });
             if seen.as_ref().is_none_or(|seen| *seen != wanted) {
-                return Ok(Look::NotYet(format!(
+                return Ok(PollResult::NotYet(format!(
                     "on {} it is {seen:?}",
                     pod.name_any()
                 )));
             }
         }
-        Ok(Look::Ready(()))
+        Ok(PollResult::Ready(()))
     })
     .await
 }
 
-async fn refresh_is_logged(ctx: &Context) -> Result<(), Stop> {
+async fn refresh_is_logged(ctx: &Context) -> Result<(), StepError> {
     ctx.step(
-        "every exporter says that it follows the node",
+        "every exporter logs that it follows the node",
         ctx.until("the logs say so", ctx.deadlines().settled, async || {
             for pod in exporters(ctx).await? {
                 let container = LogParams {
@@ -99,14 +101,14 @@ async fn refresh_is_logged(ctx: &Context) -> Result<(), Stop> {
                 let pods: Api<Pod> =
                     Api::namespaced(ctx.client(), &pod.namespace().unwrap_or_default());
                 let log = pods.logs(&name, &container).await?;
-                let says = ["tracking node resources", "update node resources"]
+                let is_logged = ["tracking node resources", "update node resources"]
                     .iter()
                     .any(|text| log.contains(text));
-                if !says {
-                    return Ok(Look::NotYet(format!("{name} does not")));
+                if !is_logged {
+                    return Ok(PollResult::NotYet(format!("{name} does not")));
                 }
             }
-            Ok(Look::Ready(()))
+            Ok(PollResult::Ready(()))
         }),
     )
     .await

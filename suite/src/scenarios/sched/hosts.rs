@@ -8,8 +8,8 @@ use kube::api::{Api, DeleteParams, ListParams};
 use super::{SPREAD, replicas_are, scenario, several_replicas};
 use crate::checks::{describe, node_of, phase};
 use crate::context::Context;
-use crate::recorder::Look;
-use crate::scenario::{Scenario, Stop, body};
+use crate::recorder::PollResult;
+use crate::scenario::{Scenario, StepError, body};
 use crate::scenarios::schedrst::witness;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -21,12 +21,12 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     )]
 }
 
-async fn replica_waits_for_its_own_node(ctx: &Context) -> Result<(), Stop> {
+async fn replica_waits_for_its_own_node(ctx: &Context) -> Result<(), StepError> {
     let several = several_replicas(ctx).await?;
     let count = several.count;
     let before = ctx.scheduler_pods().await?;
     let Some((lost, others)) = before.split_first() else {
-        return Err(Stop::fail("the scheduler has no pod"));
+        return Err(StepError::fail("the scheduler has no pod"));
     };
     let taken: Vec<&str> = others.iter().filter_map(node_of).collect();
     let nodes = ctx
@@ -55,18 +55,22 @@ async fn replica_waits_for_its_own_node(ctx: &Context) -> Result<(), Stop> {
                 .await?;
             let limit = ctx.deadlines().rejected;
             let waits = async || {
-                ctx.until("a successor is told why", limit, async || {
-                    let now = ctx.scheduler_pods().await?;
-                    let is_new = |pod: &&Pod| before.iter().all(|old| old.uid() != pod.uid());
-                    let Some(pod) = now.iter().find(is_new) else {
-                        return Ok(Look::NotYet("there is none".to_owned()));
-                    };
-                    Ok(if waits_because(pod, &refusal) {
-                        Look::Ready(pod.uid())
-                    } else {
-                        Look::NotYet(describe(pod))
-                    })
-                })
+                ctx.until(
+                    "the replacement pod is reported unschedulable",
+                    limit,
+                    async || {
+                        let now = ctx.scheduler_pods().await?;
+                        let is_new = |pod: &&Pod| before.iter().all(|old| old.uid() != pod.uid());
+                        let Some(pod) = now.iter().find(is_new) else {
+                            return Ok(PollResult::NotYet("there is none".to_owned()));
+                        };
+                        Ok(if waits_because(pod, &refusal) {
+                            PollResult::Ready(pod.uid())
+                        } else {
+                            PollResult::NotYet(describe(pod))
+                        })
+                    },
+                )
                 .await
             };
             let first = waits().await?;
@@ -76,7 +80,7 @@ async fn replica_waits_for_its_own_node(ctx: &Context) -> Result<(), Stop> {
             if first == again {
                 return Ok(());
             }
-            Err(Stop::mismatch(
+            Err(StepError::mismatch(
                 "uid of the pod that waits",
                 first.unwrap_or_default(),
                 again.unwrap_or_default(),

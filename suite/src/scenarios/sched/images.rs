@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{UPDATES, deployments, replicas, replicas_are, scenario};
 use crate::context::Context;
-use crate::scenario::{Scenario, Stop, body};
+use crate::scenario::{Scenario, StepError, body};
 
 /// A reference by tag, which can be moved to another image.
 const BY_TAG: &str = "quay.io/openshift-kni/scheduler-plugins:4.12-snapshot";
@@ -45,12 +45,12 @@ fn image(deployment: &Deployment) -> String {
         .unwrap_or_default()
 }
 
-async fn image_is_changed(ctx: &Context) -> Result<(), Stop> {
+async fn image_is_changed(ctx: &Context) -> Result<(), StepError> {
     let before = ctx.scheduler_resource().await?;
     let deployment = deployments(ctx).get(names::SCHEDULER).await?;
     let Some((repository, digest)) = before.spec.scheduler_image.split_once('@') else {
         let reason = "the image is not pinned: no other reference is known to be the same image";
-        return Err(Stop::Skip(reason.to_owned()));
+        return Err(StepError::Skip(reason.to_owned()));
     };
     // the digest alone decides which image runs
     let repository = repository
@@ -64,7 +64,7 @@ async fn image_is_changed(ctx: &Context) -> Result<(), Stop> {
             ctx.set_scheduler_field("imageSpec", json!(wanted)).await?;
             let now = deployments(ctx).get(names::SCHEDULER).await?;
             if image(&now) != *wanted {
-                return Err(Stop::mismatch(
+                return Err(StepError::mismatch(
                     "image of the Deployment",
                     wanted,
                     image(&now),
@@ -80,16 +80,16 @@ async fn image_is_changed(ctx: &Context) -> Result<(), Stop> {
             return Ok(());
         }
         let [expected, seen] = [before.uid(), now.uid()].map(Option::unwrap_or_default);
-        Err(Stop::mismatch("uid of the resource", expected, seen))
+        Err(StepError::mismatch("uid of the resource", expected, seen))
     })
     .await
 }
 
-async fn only_trusted_images_are_run(ctx: &Context) -> Result<(), Stop> {
+async fn only_trusted_images_are_run(ctx: &Context) -> Result<(), StepError> {
     let before = ctx.scheduler_resource().await?.spec.scheduler_image;
     if !before.starts_with(names::STACK_REPOSITORY) {
         let reason = format!("{before} is an image that cannot be run by another digest");
-        return Err(Stop::Skip(reason));
+        return Err(StepError::Skip(reason));
     }
     let running = image(&deployments(ctx).get(names::SCHEDULER).await?);
     let unknown = format!("{}@{DIGEST}", names::STACK_REPOSITORY);
@@ -97,14 +97,19 @@ async fn only_trusted_images_are_run(ctx: &Context) -> Result<(), Stop> {
         ctx.step(
             format!("{refused} is refused, and what runs runs on"),
             async {
-                ctx.ask_scheduler("imageSpec", json!(refused)).await?;
+                ctx.patch_scheduler_field("imageSpec", json!(refused))
+                    .await?;
                 let reason = conditions::REASON_INVALID_SCHEDULER_IMAGE;
                 ctx.scheduler_is(conditions::DEGRADED, Some(reason)).await?;
                 let now = image(&deployments(ctx).get(names::SCHEDULER).await?);
                 if now == running {
                     return Ok(());
                 }
-                Err(Stop::mismatch("image of the Deployment", &running, now))
+                Err(StepError::mismatch(
+                    "image of the Deployment",
+                    &running,
+                    now,
+                ))
             },
         )
         .await?;
@@ -116,17 +121,21 @@ async fn only_trusted_images_are_run(ctx: &Context) -> Result<(), Stop> {
         if now == unknown {
             return Ok(());
         }
-        Err(Stop::mismatch("image of the Deployment", &unknown, now))
+        Err(StepError::mismatch(
+            "image of the Deployment",
+            &unknown,
+            now,
+        ))
     })
     .await?;
-    ctx.step("the image of before is run again", async {
+    ctx.step("the old image runs again", async {
         ctx.set_scheduler_field("imageSpec", json!(before)).await
     })
     .await
 }
 
 /// Makes the operator trust one more digest.
-async fn trust(ctx: &Context) -> Result<(), Stop> {
+async fn trust(ctx: &Context) -> Result<(), StepError> {
     let operator = deployments(ctx).get(names::OPERATOR_DEPLOYMENT).await?;
     let pod = operator.spec.and_then(|spec| spec.template.spec);
     let containers = pod.map(|pod| pod.containers).unwrap_or_default();

@@ -10,7 +10,7 @@ use super::{deployments, replicas, replicas_are, scenario};
 use crate::checks::node_of;
 use crate::context::Context;
 use crate::ledger::ObjectRef;
-use crate::scenario::{Scenario, Stop, body};
+use crate::scenario::{Scenario, StepError, body};
 use crate::scenarios::{labels as all_labels, title};
 
 const INSTALL: &str = "[Scheduler] install";
@@ -104,7 +104,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-async fn resource_brings_the_scheduler(ctx: &Context) -> Result<(), Stop> {
+async fn resource_brings_the_scheduler(ctx: &Context) -> Result<(), StepError> {
     let removed = ctx
         .step("there is no scheduler", ctx.remove_scheduler())
         .await?;
@@ -119,7 +119,11 @@ async fn resource_brings_the_scheduler(ctx: &Context) -> Result<(), Stop> {
             .find(|one| bad.contains(&one.type_.as_str()) && one.status == "True");
         match seen {
             None => Ok(()),
-            Some(one) => Err(Stop::mismatch("condition", "none that is bad", &one.type_)),
+            Some(one) => Err(StepError::mismatch(
+                "condition",
+                "none that is bad",
+                &one.type_,
+            )),
         }
     })
     .await?;
@@ -142,13 +146,13 @@ async fn resource_brings_the_scheduler(ctx: &Context) -> Result<(), Stop> {
             REPLICATED
         };
         if pods.len() != wanted {
-            return Err(Stop::mismatch("replicas", wanted, pods.len()));
+            return Err(StepError::mismatch("replicas", wanted, pods.len()));
         }
         for pod in &pods {
             let node = node_of(pod).unwrap_or_default();
             if !nodes.iter().any(|one| one == node) {
                 let what = format!("node of {}", pod.name_any());
-                return Err(Stop::mismatch(what, nodes.join(", "), node));
+                return Err(StepError::mismatch(what, nodes.join(", "), node));
             }
         }
         ctx.recorder.saw(nodes.join(", "));
@@ -157,7 +161,7 @@ async fn resource_brings_the_scheduler(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn nothing_is_left(ctx: &Context) -> Result<(), Stop> {
+async fn nothing_is_left(ctx: &Context) -> Result<(), StepError> {
     ctx.scheduler_resource().await?;
     let objects = OBJECTS.map(
         |(api_version, kind, plural, name, is_namespaced)| ObjectRef {
@@ -176,7 +180,7 @@ async fn nothing_is_left(ctx: &Context) -> Result<(), Stop> {
                 .await?
                 .is_none()
             {
-                return Err(Stop::fail(format!("{object} is missing")));
+                return Err(StepError::fail(format!("{object} is missing")));
             }
         }
         Ok(())

@@ -4,9 +4,9 @@ use super::{CONTEXT, LABELS};
 use crate::arena::Fit;
 use crate::context::Context;
 use crate::resources::{DeviceNames, Resources};
-use crate::scenario::{Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Need, Scenario, Scope, StepError, body};
 use crate::scenarios::{labels, lists, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 use k8s_openapi::api::core::v1::Pod;
 
 /// Containers, init containers, and what is left free in each zone of the unsuitable nodes and of the target. An empty target list means
@@ -293,12 +293,14 @@ impl Row {
         let plan = PodPlan::new(
             "testpod",
             ctx.scheduler(),
-            self.containers(devices).into_iter().map(Asks::Limits),
+            self.containers(devices)
+                .into_iter()
+                .map(ResourceRequest::Limits),
         );
         if self.init.is_empty() {
             return plan;
         }
-        plan.with_init_containers(lists(self.init).into_iter().map(Asks::Limits))
+        plan.with_init_containers(lists(self.init).into_iter().map(ResourceRequest::Limits))
     }
 }
 
@@ -316,7 +318,7 @@ fn is_guaranteed(containers: &[Resources]) -> bool {
         .all(|list| list.has("cpu") && list.has("memory"))
 }
 
-async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
+async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let devices = ctx.facts().devices.clone();
     let containers = row.containers(&devices);
     let total = Resources::sum(&containers).zone_level();
@@ -367,7 +369,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
     .await?;
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(&pod),
+        ctx.scheduled_by_stack(&pod),
     )
     .await?;
     ctx.step(

@@ -5,7 +5,7 @@ use super::{CONTEXT, LABELS};
 use crate::arena::Fit;
 use crate::context::Context;
 use crate::resources::Resources;
-use crate::scenario::{Scenario, Scope, Stop, body};
+use crate::scenario::{Scenario, Scope, StepError, body};
 use crate::scenarios::{labels, title};
 use k8s_openapi::api::core::v1::Pod;
 
@@ -236,7 +236,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         .collect()
 }
 
-async fn run(ctx: &Context, row: &Row, reason: &str) -> Result<(), Stop> {
+async fn run(ctx: &Context, row: &Row, reason: &str) -> Result<(), StepError> {
     let devices = ctx.facts().devices.clone();
     let total = Resources::sum(&row.containers(&devices)).zone_level();
     let title = format!(

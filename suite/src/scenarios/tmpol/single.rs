@@ -4,9 +4,9 @@ use super::{CONTEXT, LABELS};
 use crate::arena::Fit;
 use crate::context::Context;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Need, Scenario, Scope, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 struct Row {
     id: &'static str,
@@ -126,7 +126,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         .collect()
 }
 
-async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
+async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let request = Resources::literal(row.request);
     let title = format!(
         "two nodes of scope {} have a zone with {request}",
@@ -155,7 +155,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
         let plan = arena.confine(PodPlan::new(
             "test-dp",
             ctx.scheduler(),
-            [Asks::Limits(request.clone())],
+            [ResourceRequest::Limits(request.clone())],
         ));
         ctx.step("the deployment is complete", async {
             ctx.create(plan.deployment(1)).await?;
@@ -168,7 +168,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
         let plan = arena.confine(PodPlan::new(
             "testpod",
             ctx.scheduler(),
-            [Asks::Limits(request.clone())],
+            [ResourceRequest::Limits(request.clone())],
         ));
         ctx.step("the pod runs", async {
             ctx.create(plan.pod()).await?;
@@ -183,7 +183,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
     .await?;
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(&pod),
+        ctx.scheduled_by_stack(&pod),
     )
     .await?;
     // a single container is in one zone with either scope

@@ -12,8 +12,8 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 use reports::event::Failure;
 use suite::context::{Context, chain};
-use suite::recorder::Look;
-use suite::scenario::Stop;
+use suite::recorder::PollResult;
+use suite::scenario::StepError;
 use testbed::local::NodeHandle;
 
 use super::generate::{self, PodSet, Target};
@@ -82,10 +82,10 @@ pub(crate) async fn all(
     nodes: &[Node],
     plan: Plan,
     listing: &Path,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let (seed, sets) = (plan.seed, plan.sets(nodes.len()));
     let mut totals = Totals::default();
-    context.recorder.tell(&format!(
+    context.recorder.note(&format!(
         "seed {seed} (NUMARESOURCES_SEED), {} sequences in {sets} sets over {} nodes (NUMARESOURCES_POD_SEQUENCES)",
         plan.sequences,
         nodes.len()
@@ -98,7 +98,7 @@ pub(crate) async fn all(
             scope,
             manages_memory,
         } = &node.facts;
-        context.recorder.tell(&format!(
+        context.recorder.note(&format!(
             "{name}: {} zones, policy {policy}, scope {scope}, memory {}",
             zones.len(),
             if *manages_memory {
@@ -124,22 +124,27 @@ pub(crate) async fn all(
 }
 
 /// Lists the entries that do not count. It is an error if a kind has not occurred.
-fn not_vacuous(context: &Context, seed: u64, totals: &Totals, listing: &Path) -> Result<(), Stop> {
+fn not_vacuous(
+    context: &Context,
+    seed: u64,
+    totals: &Totals,
+    listing: &Path,
+) -> Result<(), StepError> {
     let mut text = String::new();
     for (kind, Entries { sets, list }) in &totals.uncounted {
         context
             .recorder
-            .tell(&format!("{kind}: {} entries in {sets} sets", list.len()));
+            .note(&format!("{kind}: {} entries in {sets} sets", list.len()));
         for entry in list {
             // writing to a string cannot fail
             let _ = writeln!(text, "{kind}: {entry}");
         }
     }
     std::fs::write(listing, text)
-        .map_err(|error| Stop::fail(format!("{}: {error}", listing.display())))?;
+        .map_err(|error| StepError::fail(format!("{}: {error}", listing.display())))?;
     context
         .recorder
-        .tell(&format!("all of them: {}", listing.display()));
+        .note(&format!("all of them: {}", listing.display()));
     let outcomes: Vec<String> = totals
         .outcomes
         .iter()
@@ -151,7 +156,7 @@ fn not_vacuous(context: &Context, seed: u64, totals: &Totals, listing: &Path) ->
         .find(|kind| !totals.uncounted.contains_key(*kind))
     {
         None => Ok(()),
-        Some(kind) => Err(Stop::mismatch(
+        Some(kind) => Err(StepError::mismatch(
             format!("seed {seed} had no {kind}, so nothing is proven about them"),
             "at least one entry",
             "none",
@@ -165,7 +170,7 @@ async fn one(
     seed: u64,
     number: u32,
     totals: &mut Totals,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let targets: Vec<Target> = nodes.iter().map(|node| Target::new(&node.facts)).collect();
     let PodSet {
         pods,
@@ -264,7 +269,7 @@ fn add(all: &mut Uncounted, more: Uncounted) {
 }
 
 /// Waits until every pod is in a state in which it stays. Returns the numbers of pods by outcome.
-async fn all_final(context: &Context) -> Result<BTreeMap<String, u32>, Stop> {
+async fn all_final(context: &Context) -> Result<BTreeMap<String, u32>, StepError> {
     let api = context.api::<Pod>();
     context
         .until(
@@ -275,23 +280,23 @@ async fn all_final(context: &Context) -> Result<BTreeMap<String, u32>, Stop> {
                 for pod in api.list(&ListParams::default()).await?.items {
                     match outcome(&pod) {
                         Some(outcome) => *outcomes.entry(outcome).or_default() += 1,
-                        None => return Ok(Look::NotYet(describe(&pod))),
+                        None => return Ok(PollResult::NotYet(describe(&pod))),
                     }
                 }
-                Ok(Look::Ready(outcomes))
+                Ok(PollResult::Ready(outcomes))
             },
         )
         .await
 }
 
-async fn all_gone(context: &Context) -> Result<(), Stop> {
+async fn all_gone(context: &Context) -> Result<(), StepError> {
     let api = context.api::<Pod>();
     context
         .until("all pods are gone", context.deadlines().gone, async || {
             let left = api.list(&ListParams::default()).await?.items;
             Ok(match left.first() {
-                None => Look::Ready(()),
-                Some(pod) => Look::NotYet(describe(pod)),
+                None => PollResult::Ready(()),
+                Some(pod) => PollResult::NotYet(describe(pod)),
             })
         })
         .await
@@ -359,9 +364,9 @@ fn describe_fully(pod: &Pod) -> String {
         .flatten()
         .chain(&spec.containers)
     {
-        let asks = serde_json::to_string(&container.resources).unwrap_or_default();
+        let resources = serde_json::to_string(&container.resources).unwrap_or_default();
         // writing to a string cannot fail
-        let _ = write!(text, "; {} {asks}", container.name);
+        let _ = write!(text, "; {} {resources}", container.name);
     }
     text
 }
@@ -378,7 +383,7 @@ async fn agree(
     nodes: &[Node],
     totals: &Totals,
     stage: &str,
-) -> Result<Uncounted, Stop> {
+) -> Result<Uncounted, StepError> {
     context.settle().await?;
     let mut last: Option<Mismatch> = None;
     let result = context
@@ -398,29 +403,33 @@ async fn agree(
                 for node in nodes {
                     match compare(node, &nrts, &pods, &totals.names)? {
                         Ok(uncounted) => add(&mut all, uncounted),
-                        Err(look) => {
-                            let text =
-                                format!("{}: {}", look.difference.place, look.difference.seen);
-                            last = Some(look);
-                            return Ok(Look::NotYet(text));
+                        Err(mismatch) => {
+                            let text = format!(
+                                "{}: {}",
+                                mismatch.difference.place, mismatch.difference.seen
+                            );
+                            last = Some(mismatch);
+                            return Ok(PollResult::NotYet(text));
                         }
                     }
                 }
-                Ok(Look::Ready(all))
+                Ok(PollResult::Ready(all))
             },
         )
         .await;
     match (result, last) {
-        (Err(Stop::Failed(failure)), Some(look)) => Err(Stop::Failed(Box::new(Failure {
-            message: format!(
-                "{stage}: not as machine and state files say: {}",
-                look.difference.place
-            ),
-            expected: Some(look.difference.expected),
-            seen: Some(look.difference.seen),
-            details: look.details,
-            ..*failure
-        }))),
+        (Err(StepError::Failed(failure)), Some(mismatch)) => {
+            Err(StepError::Failed(Box::new(Failure {
+                message: format!(
+                    "{stage}: not as machine and state files say: {}",
+                    mismatch.difference.place
+                ),
+                expected: Some(mismatch.difference.expected),
+                seen: Some(mismatch.difference.seen),
+                details: mismatch.details,
+                ..*failure
+            })))
+        }
         (result, _) => result,
     }
 }
@@ -430,23 +439,23 @@ fn compare(
     nrts: &[NodeResourceTopology],
     pods: &[Pod],
     names: &BTreeMap<String, String>,
-) -> Result<Result<Uncounted, Mismatch>, Stop> {
+) -> Result<Result<Uncounted, Mismatch>, StepError> {
     let name = &node.facts.name;
     let read = |file: &str| {
         node.handle
             .state_file(file)
-            .map_err(|error| Stop::fail(chain(&error)))
+            .map_err(|error| StepError::fail(chain(&error)))
     };
     let texts = Texts {
         cpus: read("cpu_manager_state")?,
         memory: read("memory_manager_state")?,
         devices: read("device-plugins/kubelet_internal_checkpoint")?,
     };
-    let state = NodeState::parse(&texts).map_err(Stop::fail)?;
+    let state = NodeState::parse(&texts).map_err(StepError::fail)?;
     let nrt = nrts
         .iter()
         .find(|nrt| nrt.metadata.name.as_ref() == Some(name))
-        .ok_or_else(|| Stop::fail(format!("there is no NRT of {name}")))?;
+        .ok_or_else(|| StepError::fail(format!("there is no NRT of {name}")))?;
     Ok(
         oracle::compare(&node.facts, &state, &Pods::new(pods, names), nrt).map_err(|difference| {
             let mut details = vec![format!("pods of {name}:")];

@@ -34,21 +34,21 @@ zones:
 ";
 /// Longest time for set-up, and for getting idle.
 const LIMIT: Duration = Duration::from_mins(3);
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(200);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The cluster; it ends with this value.
 pub(super) struct Cluster {
     local: LocalCluster,
     /// CPUs for pods of every zone, node by node.
     pub(super) zones: Vec<u32>,
-    _place: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl Cluster {
     /// Brings it up with the programs in `bin_dir`, and waits until exporters and scheduler work.
     pub(super) async fn start(bin_dir: &Path) -> anyhow::Result<Self> {
-        let place = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         let machine = profile::from_yaml(MACHINE)?;
         // one core of the machine is reserved for the system: 30 of 32 CPUs are left
         let reserved = machine.core_cpus(0);
@@ -66,7 +66,7 @@ impl Cluster {
         let control_plane = NodePlan::control_plane(&Machine::default_profile());
         let spec = ClusterSpec {
             name: "churn".to_owned(),
-            state_root: place.path().to_owned(),
+            state_root: directory.path().to_owned(),
             assets: assets::locate(&Places::from_environment(None), &|_| {})?,
             bin_dir: bin_dir.to_owned(),
             nodes: std::iter::once(control_plane)
@@ -88,11 +88,11 @@ impl Cluster {
         let cluster = Self {
             local,
             zones,
-            _place: place,
+            _directory: directory,
         };
         note("installing the stack");
         cluster.install().await?;
-        cluster.calm().await?;
+        cluster.wait_until_free().await?;
         Ok(cluster)
     }
 
@@ -103,14 +103,14 @@ impl Cluster {
     /// Returns the index in [`Self::zones`] of the zone that the kubelet assigned to a pod.
     pub(super) fn zone_of(&self, node: &str, uid: &str) -> anyhow::Result<usize> {
         let workers = self.workers();
-        let place = workers.iter().position(|worker| worker.name() == node);
-        let place = place.with_context(|| format!("no worker is called {node}"))?;
-        let state: Value = serde_json::from_str(&workers[place].state_file("cpu_manager_state")?)?;
+        let index = workers.iter().position(|worker| worker.name() == node);
+        let index = index.with_context(|| format!("no worker is called {node}"))?;
+        let state: Value = serde_json::from_str(&workers[index].state_file("cpu_manager_state")?)?;
         let cpus = state["entries"][uid]["main"].as_str();
         let cpus = cpus.with_context(|| format!("pod {uid} has no CPUs on {node}: {state}"))?;
         let first = cpus.split(['-', ',']).next().unwrap_or_default();
-        let machine = workers[place].machine();
-        Ok(place * machine.zones().len() + machine.zone_of(first.parse()?))
+        let machine = workers[index].machine();
+        Ok(index * machine.zones().len() + machine.zone_of(first.parse()?))
     }
 
     fn workers(&self) -> Vec<&NodeHandle> {
@@ -127,7 +127,7 @@ impl Cluster {
     }
 
     /// Waits until the NRT of every worker has everything available.
-    pub(super) async fn calm(&self) -> anyhow::Result<()> {
+    pub(super) async fn wait_until_free(&self) -> anyhow::Result<()> {
         let api: Api<NodeResourceTopology> = Api::all(self.client());
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -152,7 +152,7 @@ impl Cluster {
                 Instant::now() < deadline,
                 "only {free:?} of the workers are published as free"
             );
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -195,7 +195,7 @@ impl Cluster {
             if Instant::now() > deadline {
                 bail!("the stack does not become available: {operator:?}, {scheduler:?}");
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 

@@ -13,13 +13,13 @@ pub(super) struct Job {
     /// CPUs, and GiB of memory.
     pub(super) cpus: u32,
     /// Time for which it runs.
-    pub(super) life: Duration,
+    pub(super) lifetime: Duration,
 }
 
 impl Job {
     /// Returns what it counts when it has run.
     pub(super) fn cpu_seconds(self) -> f64 {
-        f64::from(self.cpus) * self.life.as_secs_f64()
+        f64::from(self.cpus) * self.lifetime.as_secs_f64()
     }
 }
 
@@ -42,8 +42,8 @@ impl Iterator for Jobs {
 
     fn next(&mut self) -> Option<Job> {
         let cpus = 2 * u32::try_from(self.0.between(1, 6)).ok()?;
-        let life = Duration::from_millis(self.0.between(3_000, 12_000));
-        Some(Job { cpus, life })
+        let lifetime = Duration::from_millis(self.0.between(3_000, 12_000));
+        Some(Job { cpus, lifetime })
     }
 }
 

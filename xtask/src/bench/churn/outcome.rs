@@ -18,19 +18,19 @@ pub(super) struct Outcome {
     pub(super) idle_room: Vec<f64>,
     /// The part of it after the binding, which the kubelet took.
     pub(super) starts: Vec<f64>,
-    /// How long each ended pod was bound beyond its life, in seconds: the delay that the kubelet adds.
+    /// How long each ended pod was bound beyond its lifetime, in seconds: the delay that the kubelet adds.
     pub(super) holds: Vec<f64>,
     /// All that ran, in the order of [`Self::idle_room`].
     pub(super) pods: Vec<Ran>,
 }
 
-/// A pod that ran, with moments as time since the start of the run.
+/// A pod that ran, with times since the start of the run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran {
     /// CPUs that it held.
     pub(super) cpus: u32,
     /// How long its process runs.
-    pub(super) life: Duration,
+    pub(super) lifetime: Duration,
     /// Index of its zone among all zones of the cluster.
     pub(super) zone: usize,
     /// When its client requested it.
@@ -44,7 +44,7 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    /// Formats the moments as a line of a table: seconds since the start of the run.
+    /// Formats it as a line of a table, with times in seconds since the start of the run.
     pub(super) fn row(&self) -> String {
         let ended = self.ended.map_or_else(
             || "-".to_owned(),
@@ -54,7 +54,7 @@ impl Ran {
             "{}\t{}\t{:.3}\t{:.3}\t{:.3}\t{:.3}\t{ended}",
             self.cpus,
             self.zone,
-            self.life.as_secs_f64(),
+            self.lifetime.as_secs_f64(),
             self.created.as_secs_f64(),
             self.bound.as_secs_f64(),
             self.running.as_secs_f64(),
@@ -69,10 +69,10 @@ pub(super) const COLUMNS: &str = "cpus\tzone\tlife\tcreated\tbound\trunning\tend
 /// CPUs that were assigned to no other pod; after its binding, the whole time. Room that was assigned to another pod at once does not
 /// count.
 pub(super) fn idle_room(pods: &[Ran], zones: &[u32]) -> Vec<f64> {
-    let mut moments = BTreeSet::new();
+    let mut times = BTreeSet::new();
     for pod in pods {
-        moments.insert(pod.bound);
-        moments.extend(pod.ended);
+        times.insert(pod.bound);
+        times.extend(pod.ended);
     }
     let has_room = |at: Duration, cpus: u32| {
         let mut free = zones.to_vec();
@@ -87,10 +87,10 @@ pub(super) fn idle_room(pods: &[Ran], zones: &[u32]) -> Vec<f64> {
         .map(|pod| {
             let mut idle = pod.running.saturating_sub(pod.bound);
             let mut from = pod.created;
-            let between = moments
+            let between = times
                 .range(pod.created..pod.bound)
                 .copied()
-                .filter(|moment| *moment > pod.created);
+                .filter(|time| *time > pod.created);
             for until in between.chain([pod.bound]) {
                 if has_room(from, pod.cpus) {
                     idle += until.saturating_sub(from);
@@ -129,7 +129,7 @@ mod tests {
     fn ran(cpus: u32, created: u64, bound: u64, ended: u64) -> Ran {
         Ran {
             cpus,
-            life: seconds(1),
+            lifetime: seconds(1),
             zone: 0,
             created: seconds(created),
             bound: seconds(bound),

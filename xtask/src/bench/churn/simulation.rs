@@ -10,12 +10,12 @@ use std::time::Duration;
 use super::demand::{Job, Jobs};
 use super::outcome::Outcome;
 
-/// The delays that a kubelet adds to the life of a pod.
+/// The delays that a kubelet adds to the lifetime of a pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kubelet {
     /// From the choice of the node to running.
     pub(super) start: Duration,
-    /// How long a zone is held beyond the life, including the start.
+    /// How long a zone is held beyond the lifetime, including the start.
     pub(super) hold: Duration,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn run(seed: u64, time: Duration, zones: &[u32], kubelet: Kubelet) ->
                     .push(running.saturating_sub(*created).as_secs_f64());
             }
             ends.push(Reverse((
-                now + kubelet.hold + job.life,
+                now + kubelet.hold + job.lifetime,
                 *client,
                 zone,
                 job.cpus,
@@ -87,7 +87,7 @@ mod tests {
                 let mut begin = Duration::ZERO;
                 let starts = jobs.take_while(|job| {
                     let runs = begin + Kubelet::IDEAL.start < time;
-                    begin += Kubelet::IDEAL.hold + job.life;
+                    begin += Kubelet::IDEAL.hold + job.lifetime;
                     runs
                 });
                 starts.count()
@@ -108,7 +108,7 @@ mod tests {
         let zones = [14, 16];
         let outcome = run(7, time, &zones, Kubelet::IDEAL);
         assert!(outcome.ran > 0);
-        // a pod that runs at the end of the time counts with its whole life
+        // a pod that runs at the end of the time counts with its whole lifetime
         let most = 30.0 * (time.as_secs_f64() + 12.0);
         assert!(outcome.served <= most, "{} of {most}", outcome.served);
     }

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep};
 
 /// Longest time that any step may take.
 const DEADLINE: Duration = Duration::from_mins(2);
-/// Time between two looks when precision does not matter.
-const LOOK: Duration = Duration::from_millis(50);
+/// Time between two polls when precision does not matter.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// CPUs of each pod.
 const CPUS: i64 = 2;
 /// Pause for the next event within the exporter's limit of one per second.
@@ -41,7 +41,7 @@ impl Admissions {
     }
 
     /// Creates a pod with exclusive CPUs and memory, and waits until it runs.
-    pub(super) async fn fill(&self, name: &str) -> anyhow::Result<()> {
+    pub(super) async fn create_running_pod(&self, name: &str) -> anyhow::Result<()> {
         self.create(name).await?;
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -50,13 +50,13 @@ impl Admissions {
                 Some("Running") => return Ok(()),
                 Some("Failed") => bail!("pod {name} was refused"),
                 _ if Instant::now() > deadline => bail!("pod {name} does not run"),
-                _ => sleep(LOOK).await,
+                _ => sleep(POLL_INTERVAL).await,
             }
         }
     }
 
     /// Waits until the NRT shows that this many pods hold CPUs.
-    pub(super) async fn published(&mut self, pods: usize) -> anyhow::Result<()> {
+    pub(super) async fn wait_until_published(&mut self, pods: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + DEADLINE;
         loop {
             if let Some((allocatable, available)) = self.cpus().await? {
@@ -68,7 +68,7 @@ impl Admissions {
             if Instant::now() > deadline {
                 bail!("the exporter did not publish {pods} pods");
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -80,7 +80,7 @@ impl Admissions {
         let (_, before) = self.cpus().await?.context("there is no object")?;
         let states = self.admitted_at()?;
         self.create(&name).await?;
-        let published = self.changed(before).await?;
+        let published = self.wait_for_change(before).await?;
         let admitted = self.admitted_at()?;
         if admitted == states {
             bail!("pod {name} was not admitted");
@@ -88,13 +88,13 @@ impl Admissions {
         self.pods
             .delete(&name, &DeleteParams::default().grace_period(0))
             .await?;
-        self.changed(before - CPUS).await?;
+        self.wait_for_change(before - CPUS).await?;
         // The kernel stamps files with the time of its last tick, which may differ slightly from our clock.
         Ok(published.duration_since(admitted).unwrap_or_default())
     }
 
     /// Waits until the available CPUs differ from `from`. Returns when that was seen.
-    async fn changed(&self, from: i64) -> anyhow::Result<SystemTime> {
+    async fn wait_for_change(&self, from: i64) -> anyhow::Result<SystemTime> {
         let deadline = Instant::now() + DEADLINE;
         loop {
             let seen = SystemTime::now();

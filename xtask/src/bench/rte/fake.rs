@@ -85,7 +85,7 @@ impl FakeKubelet {
     }
 
     /// Waits until this many scans were made.
-    pub(super) async fn scanned(&self, scans: usize) -> anyhow::Result<()> {
+    pub(super) async fn wait_for_scans(&self, scans: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + DEADLINE;
         while self.0.lists.load(Ordering::Relaxed) < scans {
             if Instant::now() > deadline {

@@ -39,10 +39,10 @@ pub(super) async fn record(caller: &Caller, directory: &Path, check: bool) -> an
             note(&format!("wrote {}", path.display()));
         }
     }
-    drifted.extend(strangers(directory, &files)?);
+    drifted.extend(unexpected_files(directory, &files)?);
     ensure!(
         drifted.is_empty(),
-        "these facts are not what Kubernetes says:\n{}",
+        "these facts differ from Kubernetes:\n{}",
         drifted.join("\n")
     );
     note(&format!("{} files of facts", files.len()));
@@ -106,7 +106,7 @@ fn first_difference(known: Option<&str>, text: &str) -> String {
 }
 
 /// Returns files that no recording writes.
-fn strangers(directory: &Path, files: &Files) -> anyhow::Result<Vec<String>> {
+fn unexpected_files(directory: &Path, files: &Files) -> anyhow::Result<Vec<String>> {
     let entries = std::fs::read_dir(directory)
         .with_context(|| format!("cannot read {}", directory.display()))?;
     let mut found = Vec::new();
@@ -114,7 +114,7 @@ fn strangers(directory: &Path, files: &Files) -> anyhow::Result<Vec<String>> {
         let path: PathBuf = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if !files.contains_key(&*name) {
-            found.push(format!("{name}: nothing makes it"));
+            found.push(format!("{name}: not a recorded file"));
         }
     }
     Ok(found)

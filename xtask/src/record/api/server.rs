@@ -14,7 +14,7 @@ use testbed::local::assets::Assets;
 use testbed::local::net::Subnet;
 use testbed::local::pki;
 
-const READY_WITHIN: Duration = Duration::from_mins(2);
+const READY_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The two processes and their files.
 pub(super) struct RealServer {
@@ -130,7 +130,7 @@ impl RealServer {
 
     /// Waits until it is ready and has created the objects of every cluster.
     pub(super) async fn wait_until_ready(&self, caller: &Caller) -> anyhow::Result<()> {
-        let deadline = Instant::now() + READY_WITHIN;
+        let deadline = Instant::now() + READY_TIMEOUT;
         let mut tick = tokio::time::interval(Duration::from_millis(200));
         while Instant::now() < deadline {
             tick.tick().await;
@@ -160,7 +160,7 @@ impl RealServer {
 pub(super) fn compact(port: u16) -> anyhow::Result<()> {
     let range = ask_etcd(port, "/v3/kv/range", &json!({"key": "AA=="}))?;
     let revision = &range["header"]["revision"];
-    ensure!(revision.is_string(), "etcd tells no revision: {range}");
+    ensure!(revision.is_string(), "etcd returned no revision: {range}");
     let answer = ask_etcd(
         port,
         "/v3/kv/compaction",

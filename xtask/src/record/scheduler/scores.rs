@@ -16,7 +16,7 @@ use testbed::lane::Lane;
 
 use super::cases::Case;
 use super::score_cases::{self, Variant};
-use super::{AT_ONCE, Args, Scheduler, WITHIN, create};
+use super::{Args, CONCURRENCY, Scheduler, VERDICT_TIMEOUT, create};
 
 /// A case and its scores: one line of the corpus.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -44,7 +44,7 @@ pub(super) async fn record(args: &Args, variant: &Variant) -> anyhow::Result<Vec
     let seeds = args.seed..args.seed + args.cases;
     let cases: Vec<Case> = stream::iter(seeds.map(|seed| score_cases::new(variant, seed)))
         .map(|case| create_all(client.clone(), case))
-        .buffered(AT_ONCE)
+        .buffered(CONCURRENCY)
         .try_collect()
         .await?;
     let named = |name: &str| json!({"name": name});
@@ -72,7 +72,7 @@ pub(super) async fn record(args: &Args, variant: &Variant) -> anyhow::Result<Vec
         _ => profile,
     };
     let scheduler = Scheduler::start(&server, &client, &profile, 10).await?;
-    wait_until_judged(&client, cases.len())
+    wait_for_verdicts(&client, cases.len())
         .await
         .with_context(|| scheduler.end_of_log())?;
     let log = scheduler.log();
@@ -126,26 +126,26 @@ async fn create_all(client: Client, case: Case) -> anyhow::Result<Case> {
 }
 
 /// Waits until every pod has a node, or is known to be unschedulable.
-async fn wait_until_judged(client: &Client, wanted: usize) -> anyhow::Result<()> {
+async fn wait_for_verdicts(client: &Client, wanted: usize) -> anyhow::Result<()> {
     let api: Api<Pod> = Api::all(client.clone());
     let params = ListParams::default().fields("metadata.name=pod");
-    let deadline = Instant::now() + WITHIN;
+    let deadline = Instant::now() + VERDICT_TIMEOUT;
     let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
     loop {
         tick.tick().await;
         let pods = api.list(&params).await.context("cannot list pods")?;
-        let judged = pods.iter().filter(|pod| is_judged(pod)).count();
-        if judged == wanted {
+        let decided = pods.iter().filter(|pod| has_verdict(pod)).count();
+        if decided == wanted {
             return Ok(());
         }
         ensure!(
             Instant::now() < deadline,
-            "{judged} of {wanted} pods have a verdict"
+            "{decided} of {wanted} pods have a verdict"
         );
     }
 }
 
-fn is_judged(pod: &Pod) -> bool {
+fn has_verdict(pod: &Pod) -> bool {
     let mut conditions = pod
         .status
         .iter()

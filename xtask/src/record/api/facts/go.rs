@@ -143,7 +143,7 @@ impl Packages {
             .into_iter::<Download>()
             .map(|download| download.map(|download| (download.path, download.dir)))
             .collect::<Result<_, _>>()
-            .context("cannot understand go mod download")?;
+            .context("cannot parse go mod download")?;
         Ok(Self {
             modules,
             read: RefCell::default(),

@@ -54,7 +54,7 @@ pub(super) async fn schemas(caller: &Caller) -> anyhow::Result<BTreeMap<String, 
         for (name, schema) in schemas {
             let schema = without_prose(schema);
             match all.get(&name) {
-                Some(known) if *known != schema => bail!("{part} tells another {name}"),
+                Some(known) if *known != schema => bail!("{part} has a different schema {name}"),
                 _ => all.insert(name, schema),
             };
         }

@@ -15,9 +15,9 @@ use crate::context::Context;
 use crate::observed::NodeTopology;
 use crate::padding::NUMACELL;
 use crate::resources::Resources;
-use crate::scenario::{Scenario, Stop, body};
+use crate::scenario::{Scenario, StepError, body};
 use crate::settle::{counted, fingerprint};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 /// Number of pods that are created at once, and number of rounds.
 const PODS: usize = 5;
@@ -33,7 +33,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     )]
 }
 
-async fn fingerprints_prove(ctx: &Context) -> Result<(), Stop> {
+async fn fingerprints_prove(ctx: &Context) -> Result<(), StepError> {
     let mut versions = 0;
     for round in 1..=ROUNDS {
         let before = ctx
@@ -42,15 +42,17 @@ async fn fingerprints_prove(ctx: &Context) -> Result<(), Stop> {
                 let node = settled
                     .into_iter()
                     .find(|node| crate::facts::is_candidate(node, None));
-                node.ok_or_else(|| Stop::fail("no node has two zones and policy single-numa-node"))
+                node.ok_or_else(|| {
+                    StepError::fail("no node has two zones and policy single-numa-node")
+                })
             })
             .await?;
         let others = counted(&before, &pods(ctx).await?);
-        let asks = asks(&before)?;
+        let requests = requests(&before)?;
         let plans: Vec<PodPlan> = (0..PODS)
             .map(|index| {
                 let name = format!("testpod-{round}-{index}");
-                PodPlan::new(&name, "", asks.clone()).bound_to(&before.node)
+                PodPlan::new(&name, "", requests.clone()).bound_to(&before.node)
             })
             .collect();
         let after = ctx
@@ -81,24 +83,27 @@ async fn fingerprints_prove(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-async fn pods(ctx: &Context) -> Result<Vec<Pod>, Stop> {
+async fn pods(ctx: &Context) -> Result<Vec<Pod>, StepError> {
     let all = Api::<Pod>::all(ctx.client());
     Ok(all.list(&ListParams::default()).await?.items)
 }
 
 /// Returns the requests of two containers, the first one with a device, too: the kubelet assigns resources to one after the other.
-fn asks(node: &NodeTopology) -> Result<[Asks; 2], Stop> {
+fn requests(node: &NodeTopology) -> Result<[ResourceRequest; 2], StepError> {
     let mut names = node.zones.iter().flat_map(|zone| zone.resources.keys());
     let device = names.find(|name| name.starts_with(NUMACELL));
     let device =
-        device.ok_or_else(|| Stop::fail(format!("{} has no numacell devices", node.node)))?;
+        device.ok_or_else(|| StepError::fail(format!("{} has no numacell devices", node.node)))?;
     let plain = Resources::literal("1c 32Mi");
     let with_device = plain.plus(&Resources::from_iter([(device.clone(), 1000)]));
-    Ok([Asks::Limits(with_device), Asks::Limits(plain)])
+    Ok([
+        ResourceRequest::Limits(with_device),
+        ResourceRequest::Limits(plain),
+    ])
 }
 
 /// Starts all pods and returns the NRT that accounts for them.
-async fn run(ctx: &Context, plans: &[PodPlan], node: &str) -> Result<NodeTopology, Stop> {
+async fn run(ctx: &Context, plans: &[PodPlan], node: &str) -> Result<NodeTopology, StepError> {
     for plan in plans {
         ctx.create(plan.pod()).await?;
     }
@@ -139,7 +144,7 @@ async fn versions_between(
     ctx: &Context,
     first: &NodeTopology,
     last: &NodeTopology,
-) -> Result<Vec<NodeTopology>, Stop> {
+) -> Result<Vec<NodeTopology>, StepError> {
     let objects = Api::<NodeResourceTopology>::all(ctx.client());
     let only = WatchParams::default()
         .fields(&format!("metadata.name={}", first.node))
@@ -150,11 +155,11 @@ async fn versions_between(
         let object = match event? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => object,
             WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
-            WatchEvent::Deleted(_) => return Err(Stop::fail("the NRT was deleted")),
+            WatchEvent::Deleted(_) => return Err(StepError::fail("the NRT was deleted")),
             WatchEvent::Bookmark(_) => continue,
         };
         let version = NodeTopology::read(&object).map_err(|error| {
-            Stop::fail(format!(
+            StepError::fail(format!(
                 "the NRT of {} is not readable: {error}",
                 first.node
             ))
@@ -165,14 +170,14 @@ async fn versions_between(
             return Ok(versions);
         }
     }
-    Err(Stop::fail("the watch of the NRT ended too early"))
+    Err(StepError::fail("the watch of the NRT ended too early"))
 }
 
 /// Checks that a version has the amounts that belong to its fingerprint.
-fn proves(version: &NodeTopology, possible: &BTreeMap<String, Resources>) -> Result<(), Stop> {
+fn proves(version: &NodeTopology, possible: &BTreeMap<String, Resources>) -> Result<(), StepError> {
     let published = version.attribute(attributes::POD_FINGERPRINT).unwrap_or("");
     let Some(expected) = possible.get(published) else {
-        return Err(Stop::mismatch(
+        return Err(StepError::mismatch(
             format!("the fingerprint of {}", version.node),
             "that of some of the pods",
             published,
@@ -182,7 +187,7 @@ fn proves(version: &NodeTopology, possible: &BTreeMap<String, Resources>) -> Res
     if seen == *expected {
         return Ok(());
     }
-    Err(Stop::mismatch(
+    Err(StepError::mismatch(
         format!("available on {} with fingerprint {published}", version.node),
         expected,
         seen,

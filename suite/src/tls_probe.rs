@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::context::Context;
-use crate::scenario::Stop;
+use crate::scenario::StepError;
 
 /// Version 1.1 on the wire.
 pub const TLS_1_1: u16 = 0x0302;
@@ -29,9 +29,9 @@ const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
 /// Length of a record's header in bytes.
-const HEADING: usize = 5;
+const RECORD_HEADER_LENGTH: usize = 5;
 
-/// What a server answered to a greeting.
+/// What a server answered to a `ClientHello`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// An alert, by its number (RFC 5246, 7.2).
@@ -41,7 +41,7 @@ pub enum Answer {
     /// The server continues the handshake.
     Accepted,
     /// Something that is not TLS.
-    Nonsense(u8),
+    NotTls(u8),
 }
 
 impl Answer {
@@ -57,18 +57,20 @@ impl Context {
         &self,
         pod: &Pod,
         port: u16,
-    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, Stop> {
+    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, StepError> {
         let pods: Api<Pod> = Api::namespaced(self.client(), &pod.namespace().unwrap_or_default());
         let forwarder = pods.portforward(&pod.name_any(), &[port]).await;
         let mut forwarder = forwarder.map_err(|error| {
             // the gRPC code that a container runtime returns in this case
             if error.to_string().contains("Unimplemented") {
-                return Stop::Skip("the nodes' container runtime forwards no ports".to_owned());
+                return StepError::Skip(
+                    "the nodes' container runtime forwards no ports".to_owned(),
+                );
             }
             error.into()
         })?;
         forwarder.take_stream(port).ok_or_else(|| {
-            Stop::fail(format!(
+            StepError::fail(format!(
                 "no connection to port {port} of {}",
                 pod.name_any()
             ))
@@ -76,50 +78,50 @@ impl Context {
     }
 
     /// Sends a `ClientHello` with one version and one cipher suite, both as on the wire, and returns the answer.
-    pub async fn greet(
+    pub async fn send_client_hello(
         &self,
         pod: &Pod,
         port: u16,
         version: u16,
         suite: u16,
-    ) -> Result<Answer, Stop> {
+    ) -> Result<Answer, StepError> {
         let mut stream = self.connect(pod, port).await?;
         let failed = |error| {
-            Stop::fail(format!(
-                "greeting port {port} of {}: {error}",
+            StepError::fail(format!(
+                "ClientHello to port {port} of {}: {error}",
                 pod.name_any()
             ))
         };
         stream
-            .write_all(&hello(version, suite))
+            .write_all(&client_hello(version, suite))
             .await
             .map_err(failed)?;
         let mut answer = Vec::new();
         let mut part = [0; 256];
-        while answer.len() <= HEADING {
+        while answer.len() <= RECORD_HEADER_LENGTH {
             match stream.read(&mut part).await {
                 Ok(0) | Err(_) => break,
                 Ok(count) => answer.extend_from_slice(&part[..count]),
             }
         }
-        Ok(understood(&answer))
+        Ok(parse_answer(&answer))
     }
 
     /// Opens a TLS connection with rustls' default versions and suites. Any server certificate is accepted.
-    pub async fn shake_hands(
+    pub async fn connect_tls(
         &self,
         pod: &Pod,
         port: u16,
-    ) -> Result<TlsStream<impl AsyncRead + AsyncWrite + Unpin + use<>>, Stop> {
+    ) -> Result<TlsStream<impl AsyncRead + AsyncWrite + Unpin + use<>>, StepError> {
         let stream = self.connect(pod, port).await?;
         let what = format!("TLS with port {port} of {}", pod.name_any());
-        let failed = |error: &dyn std::fmt::Display| Stop::fail(format!("{what}: {error}"));
+        let failed = |error: &dyn std::fmt::Display| StepError::fail(format!("{what}: {error}"));
         let provider = Arc::new(ring::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| failed(&error))?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
             .with_no_client_auth();
         let name = ServerName::try_from("localhost").map_err(|error| failed(&error))?;
         let connector = TlsConnector::from(Arc::new(config));
@@ -131,7 +133,7 @@ impl Context {
 }
 
 /// Builds a `ClientHello` in its record.
-fn hello(version: u16, suite: u16) -> Vec<u8> {
+fn client_hello(version: u16, suite: u16) -> Vec<u8> {
     let numbers = |list: &[u16]| -> Vec<u8> {
         list.iter()
             .flat_map(|number| number.to_be_bytes())
@@ -164,20 +166,20 @@ fn hello(version: u16, suite: u16) -> Vec<u8> {
     [vec![HANDSHAKE, 3, 1], with_length(message)].concat()
 }
 
-fn understood(answer: &[u8]) -> Answer {
+fn parse_answer(answer: &[u8]) -> Answer {
     match answer {
         [] => Answer::Closed,
         [ALERT, _, _, _, _, rest @ ..] => Answer::Alert(rest.get(1).copied().unwrap_or_default()),
         [HANDSHAKE, _, _, _, _, SERVER_HELLO, ..] => Answer::Accepted,
-        [other, ..] => Answer::Nonsense(*other),
+        [other, ..] => Answer::NotTls(*other),
     }
 }
 
 /// Accepts any certificate: the identity of the server is not under test.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,
@@ -224,26 +226,26 @@ mod tests {
     fn greetings_are_understood_by_a_server() {
         let mut acceptor = Acceptor::default();
         acceptor
-            .read_tls(&mut hello(TLS_1_2, 0xc02b).as_slice())
+            .read_tls(&mut client_hello(TLS_1_2, 0xc02b).as_slice())
             .expect("it is read");
         let accepted = acceptor
             .accept()
-            .expect("it is a greeting")
+            .expect("it is a ClientHello")
             .expect("it is a whole one");
-        let greeting = accepted.client_hello();
+        let received = accepted.client_hello();
         assert_eq!(
-            greeting.cipher_suites(),
+            received.cipher_suites(),
             [rustls::CipherSuite::from(0xc02b)]
         );
-        assert_eq!(greeting.signature_schemes().len(), 6);
+        assert_eq!(received.signature_schemes().len(), 6);
     }
 
     #[test]
     fn answers_are_told_apart() {
-        assert_eq!(understood(&[]), Answer::Closed);
-        assert_eq!(understood(&[21, 3, 3, 0, 2, 2, 70]), Answer::Alert(70));
-        assert_eq!(understood(&[22, 3, 3, 0, 80, 2, 0]), Answer::Accepted);
-        assert_eq!(understood(b"HTTP/1.1 400"), Answer::Nonsense(b'H'));
-        assert!(!understood(b"HTTP/1.1 400").is_rejection());
+        assert_eq!(parse_answer(&[]), Answer::Closed);
+        assert_eq!(parse_answer(&[21, 3, 3, 0, 2, 2, 70]), Answer::Alert(70));
+        assert_eq!(parse_answer(&[22, 3, 3, 0, 80, 2, 0]), Answer::Accepted);
+        assert_eq!(parse_answer(b"HTTP/1.1 400"), Answer::NotTls(b'H'));
+        assert!(!parse_answer(b"HTTP/1.1 400").is_rejection());
     }
 }
