@@ -236,13 +236,13 @@ impl Controller {
         )
         .await?;
         if objects::deleting(&deployment) {
-            let sets = self.sort(&mut deployment, &claimed, false).await?;
+            let sets = self.find_sets(&mut deployment, &claimed, false).await?;
             return self.store_status(&mut deployment, &sets).await;
         }
-        self.note_pause(&mut deployment).await?;
+        self.record_pause(&mut deployment).await?;
         let paused = spec.paused == Some(true);
         if paused || annotations::scaled(&deployment, &claimed) {
-            let mut sets = self.sort(&mut deployment, &claimed, false).await?;
+            let mut sets = self.find_sets(&mut deployment, &claimed, false).await?;
             self.scale(&deployment, &mut sets).await?;
             if paused {
                 self.clean_up(&deployment, &sets.old).await?;
@@ -256,7 +256,7 @@ impl Controller {
         }
     }
 
-    async fn note_pause(&self, deployment: &mut Deployment) -> Result<(), kube::Error> {
+    async fn record_pause(&self, deployment: &mut Deployment) -> Result<(), kube::Error> {
         if deadline(deployment).is_none() {
             return Ok(());
         }
@@ -265,8 +265,8 @@ impl Controller {
         let reason = status
             .progressing()
             .and_then(|condition| condition.reason.clone());
-        let noted = reason.as_deref() == Some("DeploymentPaused");
-        if reason.as_deref() == Some("ProgressDeadlineExceeded") || paused == noted {
+        let recorded = reason.as_deref() == Some("DeploymentPaused");
+        if reason.as_deref() == Some("ProgressDeadlineExceeded") || paused == recorded {
             return Ok(());
         }
         if paused {
@@ -295,7 +295,7 @@ impl Controller {
     }
 
     /// Finds the ReplicaSet of the current template, records its revision, and creates it if it is missing and `create` is set.
-    async fn sort(
+    async fn find_sets(
         &self,
         deployment: &mut Deployment,
         claimed: &[Arc<ReplicaSet>],
@@ -322,7 +322,7 @@ impl Controller {
             + 1;
         if let Some(new) = sets.new.clone() {
             let mut wanted = ReplicaSet::clone(&new);
-            let changed = annotations::carry(deployment, &mut wanted.metadata, revision);
+            let changed = annotations::copy_to(deployment, &mut wanted.metadata, revision);
             let min_ready = deployment
                 .spec
                 .as_ref()
@@ -410,8 +410,8 @@ impl Controller {
             }),
             status: None,
         };
-        annotations::carry(deployment, &mut wanted.metadata, revision);
-        annotations::note_size(deployment, &mut wanted.metadata);
+        annotations::copy_to(deployment, &mut wanted.metadata, revision);
+        annotations::record_size(deployment, &mut wanted.metadata);
         let created = match self
             .world
             .replica_sets
