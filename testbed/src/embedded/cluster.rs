@@ -105,7 +105,7 @@ pub enum Error {
     #[error("cannot write the files of the cluster")]
     Files(#[from] std::io::Error),
     /// The cluster could not be set up as OpenShift.
-    #[error("the cluster is no OpenShift")]
+    #[error("cannot set the cluster up as OpenShift")]
     Flavour(#[from] openshift::Error),
     /// The API server did not start.
     #[error("the API server does not start")]

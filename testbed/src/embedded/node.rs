@@ -55,7 +55,7 @@ pub use self::managers::Error as ManagersError;
 use self::managers::Managers;
 use self::status::Run;
 pub use self::tls::ServingError;
-use self::worker::Seen;
+use self::worker::ContainerSnapshot;
 use crate::local::{KubeletSettings, NodePlan};
 use crate::node::control::{ContainerFacts, ExecOutput, Signal, State, Target};
 use crate::node::programs::device_plugin::{self, DeviceArg};
@@ -160,7 +160,7 @@ impl Drop for SimulatedNode {
         for task in &self.lasting {
             task.abort();
         }
-        self.kubelet.abandon();
+        self.kubelet.abort_workers();
         self.kubelet.launcher.kill_all();
     }
 }
@@ -233,7 +233,7 @@ impl SimulatedNode {
         Ok(node)
     }
 
-    /// Starts the servers, registers the node and then wakes the kubelet.
+    /// Starts the servers, registers the node and then starts the kubelet.
     async fn run(&self) -> Result<(), Error> {
         let kubelet = &self.kubelet;
         self.abort_running();
@@ -247,7 +247,7 @@ impl SimulatedNode {
             boot: self.boot.clone(),
         };
         let tls = tls::serving(&kubelet.name, kubelet.addresses.node(), &self.authorities)?;
-        let told = Arc::new(endpoint::Facts {
+        let endpoint_facts = Arc::new(endpoint::Facts {
             settings: self.kubelet_settings(),
             machine: self.plan.machine.clone(),
             access: endpoint::Access::new(kubelet.client.clone(), &kubelet.name),
@@ -256,7 +256,7 @@ impl SimulatedNode {
             Arc::clone(kubelet),
             listener,
             tls,
-            told,
+            endpoint_facts,
         )));
         let registering = registration::register(kubelet, &facts);
         let mut node = tokio::time::timeout(READY, registering)
@@ -271,9 +271,9 @@ impl SimulatedNode {
             }
             self.is_labelled.store(true, Ordering::Release);
         }
-        kubelet.note_node(node.clone());
-        kubelet.wake(true);
-        registration::greet(kubelet);
+        kubelet.apply_node(node.clone());
+        kubelet.set_running(true);
+        registration::record_start_events(kubelet);
         let manifests = self.kubelet_settings().extra.remove("staticPodPath");
         let manifests = manifests.and_then(|path| path.as_str().map(PathBuf::from));
         tasks.push(tokio::spawn(static_pods::follow(
@@ -455,14 +455,14 @@ impl SimulatedNode {
 
     /// Stops the kubelet. The node goes silent; its containers live on.
     pub fn stop_kubelet(&self) {
-        self.kubelet.wake(false);
+        self.kubelet.set_running(false);
         self.abort_running();
-        self.kubelet.managers.hang_up();
+        self.kubelet.managers.disconnect_plugins();
     }
 
     /// Starts the stopped kubelet with its last settings; returns when the node is ready again.
     pub async fn start_kubelet(&self) -> Result<(), Error> {
-        self.kubelet.find_again();
+        self.kubelet.restore_pods();
         self.run().await?;
         self.ready().await
     }
@@ -496,7 +496,7 @@ impl SimulatedNode {
         self.ready().await
     }
 
-    fn running(&self, target: &Target) -> Result<Seen, Error> {
+    fn running(&self, target: &Target) -> Result<ContainerSnapshot, Error> {
         let snapshots = self.kubelet.snapshots();
         let mut pods = snapshots.into_iter().filter(|snapshot| {
             let metadata = &snapshot.pod.metadata;

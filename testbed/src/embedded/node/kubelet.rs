@@ -21,7 +21,7 @@ use super::managers::Managers;
 use super::static_pods;
 use super::status;
 use super::volumes;
-use super::worker::{Prepared, Signal, Snapshot, Worker, is_finished, publish};
+use super::worker::{PodSnapshot, Prepared, Signal, Worker, is_finished, publish};
 use crate::kubelet::corpus::Refusal;
 use crate::kubelet::predicates::Place;
 use crate::kubelet::preemption;
@@ -33,7 +33,7 @@ use crate::node::streaming::session::Attached;
 const REJECTED: &str = "Pod was rejected: ";
 /// Attempts to write a refusal; the next constant is the time between them.
 const TRIES: u32 = 30;
-const BETWEEN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The address of the API server as pods see it.
 #[derive(Clone, Debug)]
@@ -62,11 +62,11 @@ impl ApiServer {
 
 /// A pod that the kubelet knows.
 #[derive(Debug)]
-struct Known {
+struct KnownPod {
     /// Namespace and name if it is a static pod.
     static_name: Option<FullName>,
     sender: mpsc::UnboundedSender<Signal>,
-    shared: Arc<Mutex<Snapshot>>,
+    shared: Arc<Mutex<PodSnapshot>>,
     task: tokio::task::AbortHandle,
 }
 
@@ -84,7 +84,7 @@ fn full_name(pod: &Pod) -> FullName {
 struct Mirrors {
     by_name: BTreeMap<FullName, Pod>,
     /// Whether the static pods are known. Only then a mirror pod without a static pod is an orphan.
-    are_judged: bool,
+    static_pods_known: bool,
 }
 
 /// The state that the parts of a node share.
@@ -99,8 +99,8 @@ pub(crate) struct Kubelet {
     pub(crate) managers: Arc<Managers>,
     pub(crate) overrides: BTreeMap<PathBuf, PathBuf>,
     pub(crate) server: ApiServer,
-    awake: watch::Sender<bool>,
-    pods: Mutex<BTreeMap<String, Known>>,
+    running: watch::Sender<bool>,
+    pods: Mutex<BTreeMap<String, KnownPod>>,
     mirrors: Mutex<Mirrors>,
     /// UID of the node, once it is registered.
     uid: Mutex<Option<String>>,
@@ -129,7 +129,7 @@ pub(crate) struct Parts {
 }
 
 impl Kubelet {
-    /// Creates a kubelet that is not awake yet.
+    /// Creates a kubelet that is not running yet.
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         let Parts {
             name,
@@ -154,7 +154,7 @@ impl Kubelet {
             managers,
             overrides,
             server,
-            awake: watch::Sender::new(false),
+            running: watch::Sender::new(false),
             pods: Mutex::default(),
             mirrors: Mutex::default(),
             uid: Mutex::default(),
@@ -162,24 +162,24 @@ impl Kubelet {
     }
 
     /// Returns once the kubelet is running.
-    pub(crate) async fn awake(&self) {
-        let mut awake = self.awake.subscribe();
+    pub(crate) async fn until_running(&self) {
+        let mut running = self.running.subscribe();
         // The sender is a field of this value, so it cannot be gone.
-        let _ = awake.wait_for(|awake| *awake).await;
+        let _ = running.wait_for(|running| *running).await;
     }
 
     /// Returns once the kubelet is stopped.
-    pub(crate) async fn asleep(&self) {
-        let mut awake = self.awake.subscribe();
-        let _ = awake.wait_for(|awake| !*awake).await;
+    pub(crate) async fn until_stopped(&self) {
+        let mut running = self.running.subscribe();
+        let _ = running.wait_for(|running| !*running).await;
     }
 
     /// Starts or stops the kubelet.
-    pub(crate) fn wake(&self, awake: bool) {
-        self.awake.send_replace(awake);
+    pub(crate) fn set_running(&self, running: bool) {
+        self.running.send_replace(running);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownPod>> {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -198,7 +198,7 @@ impl Kubelet {
     }
 
     /// Returns the current state of all pods.
-    pub(crate) fn snapshots(&self) -> Vec<Snapshot> {
+    pub(crate) fn snapshots(&self) -> Vec<PodSnapshot> {
         let shared: Vec<_> = self
             .lock()
             .values()
@@ -216,7 +216,7 @@ impl Kubelet {
     }
 
     /// Aborts all workers at once.
-    pub(crate) fn abandon(&self) {
+    pub(crate) fn abort_workers(&self) {
         for (_, known) in std::mem::take(&mut *self.lock()) {
             known.task.abort();
         }
@@ -277,13 +277,13 @@ impl Kubelet {
         let api: Api<Pod> = Api::all(self.client.clone());
         let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", self.name));
         loop {
-            self.awake().await;
+            self.until_running().await;
             let mut events = watcher(api.clone(), mine.clone()).boxed();
             let mut listed = Vec::new();
             loop {
                 let event = tokio::select! {
                     event = events.next() => event,
-                    () = self.asleep() => break,
+                    () = self.until_stopped() => break,
                 };
                 match event {
                     None => break,
@@ -299,7 +299,7 @@ impl Kubelet {
                     }
                     Some(Ok(watcher::Event::Apply(pod))) => self.take(pod).await,
                     Some(Ok(watcher::Event::Delete(pod))) if static_pods::is_mirror(&pod) => {
-                        self.lose_mirror(&pod);
+                        self.remove_mirror(&pod);
                     }
                     Some(Ok(watcher::Event::Delete(pod))) => {
                         self.gone(pod.metadata.uid.as_deref().unwrap_or_default());
@@ -317,7 +317,7 @@ impl Kubelet {
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Apply(node) | watcher::Event::InitApply(node)) => {
-                    self.note_node(node);
+                    self.apply_node(node);
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -329,7 +329,7 @@ impl Kubelet {
     }
 
     /// Applies the UID, the labels and the taints of the node.
-    pub(crate) fn note_node(&self, node: Node) {
+    pub(crate) fn apply_node(&self, node: Node) {
         let mut uid = self.uid.lock().unwrap_or_else(PoisonError::into_inner);
         uid.clone_from(&node.metadata.uid);
         drop(uid);
@@ -352,7 +352,7 @@ impl Kubelet {
     }
 
     /// Sends the worker of a static pod its mirror pod; returns whether there is such a worker.
-    fn tell_of_mirror(&self, name: &FullName, mirror: Option<Pod>) -> bool {
+    fn send_mirror(&self, name: &FullName, mirror: Option<Pod>) -> bool {
         let pods = self.lock();
         let mut owners = pods
             .values()
@@ -368,22 +368,22 @@ impl Kubelet {
     /// Handles a mirror pod that is new or changed.
     async fn take_mirror(&self, pod: Pod) {
         let name = full_name(&pod);
-        let is_orphan = !self.tell_of_mirror(&name, Some(pod.clone()));
-        let is_judged = {
+        let is_orphan = !self.send_mirror(&name, Some(pod.clone()));
+        let are_known = {
             let mut mirrors = self.mirrors();
             mirrors.by_name.insert(name, pod.clone());
-            mirrors.are_judged
+            mirrors.static_pods_known
         };
-        if is_orphan && is_judged {
+        if is_orphan && are_known {
             static_pods::remove(self, &pod).await;
         }
     }
 
-    fn lose_mirror(&self, pod: &Pod) {
+    fn remove_mirror(&self, pod: &Pod) {
         let name = full_name(pod);
         let known = self.mirrors().by_name.remove(&name);
         if known.is_some() {
-            self.tell_of_mirror(&name, None);
+            self.send_mirror(&name, None);
         }
     }
 
@@ -422,11 +422,11 @@ impl Kubelet {
             }
             self.start(pod.clone());
             let mirror = self.mirrors().by_name.get(&name).cloned();
-            self.tell_of_mirror(&name, mirror);
+            self.send_mirror(&name, mirror);
         }
         let orphans: Vec<Pod> = {
             let mut mirrors = self.mirrors();
-            mirrors.are_judged = true;
+            mirrors.static_pods_known = true;
             let known = self.lock();
             let has_owner = |name: &FullName| {
                 let mut owners = known.values();
@@ -473,7 +473,7 @@ impl Kubelet {
                 .collect()
         };
         for mirror in lost {
-            self.lose_mirror(&mirror);
+            self.remove_mirror(&mirror);
         }
         let created = |pod: &Pod| {
             let time = pod.metadata.creation_timestamp.as_ref();
@@ -526,7 +526,7 @@ impl Kubelet {
         // The worker may end before it is inserted. It removes itself only under this lock, so the order is right.
         let mut pods = self.lock();
         let task = tokio::spawn(worker.run()).abort_handle();
-        let known = Known {
+        let known = KnownPod {
             static_name,
             sender,
             shared,
@@ -573,7 +573,7 @@ impl Kubelet {
     }
 
     /// Restores the living pods after a restart with the same settings.
-    pub(crate) fn find_again(&self) {
+    pub(crate) fn restore_pods(&self) {
         self.end_all(self.managers.restart());
     }
 
@@ -598,8 +598,8 @@ impl Kubelet {
                     Ok(_) => return,
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
                     Err(error) => {
-                        tracing::debug!(%error, "A refusal is not told yet");
-                        tokio::time::sleep(BETWEEN).await;
+                        tracing::debug!(%error, "Refusal is not written yet; trying again");
+                        tokio::time::sleep(RETRY_INTERVAL).await;
                     }
                 }
             }

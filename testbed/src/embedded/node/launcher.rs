@@ -26,7 +26,7 @@ use crate::node::logs::{LogFile, Stream};
 use crate::node::streaming::session::Attached;
 
 /// How long to wait for remaining output after the process has ended.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const OUTPUT_DRAIN: Duration = Duration::from_millis(500);
 /// Longest output of a command that is kept, in bytes.
 const OUTPUT_LIMIT: u64 = 1 << 20;
 
@@ -223,7 +223,7 @@ impl Launcher {
             let code = launcher.reap(&mut child, pid).await;
             let at = Timestamp::now();
             // The last output is in the log before the end is reported, unless another process holds the pipe open.
-            let _ = tokio::time::timeout(LAST_WORDS, copying).await;
+            let _ = tokio::time::timeout(OUTPUT_DRAIN, copying).await;
             sender.send_replace(Some(Exit { code, at }));
         });
         Ok(Process { pid, exit, streams })

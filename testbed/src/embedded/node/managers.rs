@@ -209,7 +209,7 @@ impl Managers {
         uid: &str,
     ) -> Result<Vec<(String, String, Vec<String>)>, Refusal> {
         let mut advice = Advice {
-            resources: self.plugins.choosy(),
+            resources: self.plugins.with_preferred_allocation(),
             answers: Vec::new(),
         };
         loop {
@@ -243,15 +243,15 @@ impl Managers {
     /// Calls `PreStartContainer` of the plugins that require it before a container with their devices starts. Returns why the container
     /// must not start.
     pub(crate) async fn pre_start(&self, uid: &str, container: &str) -> Result<(), String> {
-        for resource in self.plugins.preparing() {
+        for resource in self.plugins.with_pre_start() {
             let ids = {
                 let mut model = self.lock();
                 let held = model.node.devices().held(uid, container);
                 held.and_then(|held| held.get(&resource)).cloned()
             };
             let Some(ids) = ids else { continue };
-            let told = self.plugins.pre_start(&resource, ids.into_iter().collect());
-            told.await.map_err(|status| {
+            let called = self.plugins.pre_start(&resource, ids.into_iter().collect());
+            called.await.map_err(|status| {
                 format!(
                     "device plugin PreStartContainer rpc failed with err: {}",
                     rpc_error(&status)
@@ -381,7 +381,7 @@ impl Managers {
     }
 
     /// Closes the connections to the plugins, as when a kubelet stops. The plugins register again.
-    pub(crate) fn hang_up(&self) {
+    pub(crate) fn disconnect_plugins(&self) {
         self.plugins.clear();
     }
 

@@ -275,7 +275,7 @@ fn conditions(before: Option<&NodeStatus>, now: Timestamp) -> Vec<NodeCondition>
 }
 
 /// Records the events of a start.
-pub(crate) fn greet(kubelet: &Kubelet) {
+pub(crate) fn record_start_events(kubelet: &Kubelet) {
     let name = kubelet.name.as_str();
     let events = &kubelet.events;
     events.node(name, Kind::Normal, "Starting", "Starting kubelet.");
@@ -294,9 +294,9 @@ pub(crate) fn greet(kubelet: &Kubelet) {
 pub(crate) async fn report(kubelet: Arc<Kubelet>, facts: Facts) {
     let api: Api<Node> = Api::all(kubelet.client.clone());
     let mut changes = kubelet.managers.changes();
-    let mut told: Option<NodeStatus> = None;
+    let mut written: Option<NodeStatus> = None;
     loop {
-        kubelet.awake().await;
+        kubelet.until_running().await;
         changes.mark_unchanged();
         // The node lifecycle controller may have changed the conditions meanwhile.
         let before = api
@@ -304,7 +304,7 @@ pub(crate) async fn report(kubelet: Arc<Kubelet>, facts: Facts) {
             .await
             .ok()
             .and_then(|node| node.status);
-        let before = before.or_else(|| told.clone());
+        let before = before.or_else(|| written.clone());
         let status = status(&kubelet, &facts, before.as_ref(), Timestamp::now());
         let mut body = json!({ "status": status });
         // A resource that is gone needs an explicit null in the patch.
@@ -333,11 +333,11 @@ pub(crate) async fn report(kubelet: Arc<Kubelet>, facts: Facts) {
             .await;
         let pause = match patched {
             Ok(_) => {
-                told = Some(status);
+                written = Some(status);
                 REPORT
             }
             Err(error) => {
-                tracing::debug!(%error, node = kubelet.name, "The node's status is not told yet");
+                tracing::debug!(%error, node = kubelet.name, "The node's status is not written yet; trying again");
                 FIRST_RETRY * 5
             }
         };
@@ -354,7 +354,7 @@ pub(crate) async fn renew(kubelet: Arc<Kubelet>, node: Node) {
     let api: Api<Lease> = Api::namespaced(kubelet.client.clone(), LEASES);
     let mut held: Option<Lease> = None;
     loop {
-        kubelet.awake().await;
+        kubelet.until_running().await;
         let outcome = match held.take() {
             Some(mut lease) => {
                 if let Some(spec) = &mut lease.spec {

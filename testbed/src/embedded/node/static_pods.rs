@@ -125,7 +125,7 @@ pub(crate) async fn follow(kubelet: Arc<Kubelet>, dir: Option<PathBuf>) {
     let mut pods: Vec<Pod> = Vec::new();
     let mut refused = BTreeSet::new();
     loop {
-        kubelet.awake().await;
+        kubelet.until_running().await;
         let found = dir
             .as_ref()
             .map(|dir| files(&kubelet.layout.host(dir)))
