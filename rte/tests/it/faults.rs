@@ -273,7 +273,7 @@ async fn a_bad_socket_is_told_counted_and_never_published() {
         scene.publishes(["3", &(4 - number).to_string()]).await;
         scene.tells("PodresourcesFetched", "True").await;
     }
-    assert!(proxy.struck() >= 3);
+    assert!(proxy.affected() >= 3);
     terminate(child).await;
 }
 

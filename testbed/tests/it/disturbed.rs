@@ -21,9 +21,9 @@ use crate::cluster::harness::HELPER;
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Interval of the polls.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Duration in milliseconds of a disturbance that the test ends itself.
-const UNTIL_TOLD: u64 = 3_600_000;
+const UNTIL_STOPPED: u64 = 3_600_000;
 
 /// A cluster whose nodes soon count as silent, and the directory of its files.
 struct Place {
@@ -143,7 +143,7 @@ async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<T, String>) -
                 "never: {what}; seen last: {seen}"
             ),
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -151,7 +151,7 @@ async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<T, String>) -
 fn only(what: Disturbance) -> Schedule {
     let step = Step {
         after_milliseconds: 0,
-        lasting_milliseconds: UNTIL_TOLD,
+        lasting_milliseconds: UNTIL_STOPPED,
         what,
     };
     Schedule {
@@ -180,13 +180,13 @@ async fn a_silent_node_is_doubted_loses_who_may_not_stay_and_comes_back() {
     let silence = only(Disturbance::Silence {
         node: "worker-0".into(),
     });
-    let told = faults.play_until(&silence, async {
+    let outcome = faults.play_until(&silence, async {
         let taints = [
             "node.kubernetes.io/unreachable:NoExecute",
             "node.kubernetes.io/unreachable:NoSchedule",
         ];
         place.node_is("worker-0", "Unknown", &taints).await;
-        eventually("the pod is told to leave", async || {
+        eventually("the pod is deleted", async || {
             let pod = place.pods().get("leaves").await.unwrap();
             pod.metadata
                 .deletion_timestamp
@@ -209,7 +209,7 @@ async fn a_silent_node_is_doubted_loses_who_may_not_stay_and_comes_back() {
         })
         .await;
     });
-    assert!(matches!(told.await[..], [Some(Ok(1))]));
+    assert!(matches!(outcome.await[..], [Some(Ok(1))]));
     place.node_is("worker-0", "True", &[]).await;
     eventually("the pod is gone", async || {
         let pod = place.pods().get_opt("leaves").await.unwrap();

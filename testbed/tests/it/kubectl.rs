@@ -24,10 +24,13 @@ async fn cordoned_node_takes_no_pods_until_it_is_uncordoned() {
     assert!(nodes.contains("Ready,SchedulingDisabled"), "{nodes}");
     place.apply(&deployment("web", 1)).await;
     let unschedulable = ["get", "events", "--field-selector=reason=FailedScheduling"];
-    let told = place
+    let message = place
         .eventually(&unschedulable, |out| out.contains("pod/web-"))
         .await;
-    assert!(told.contains("1 node(s) were unschedulable"), "{told}");
+    assert!(
+        message.contains("1 node(s) were unschedulable"),
+        "{message}"
+    );
     assert_eq!(
         place.ok(&["uncordon", "worker-0"]).await,
         "node/worker-0 uncordoned\n"
@@ -173,10 +176,10 @@ async fn rollouts_of_a_deployment_are_followed_listed_undone_and_repeated() {
     let place = Place::up(2).await;
     place.apply(&deployment("web", 2)).await;
     let status = ["rollout", "status", "deployment/web", "--timeout=50s"];
-    let said = place.ok(&status).await;
+    let result = place.ok(&status).await;
     assert!(
-        said.ends_with("deployment \"web\" successfully rolled out\n"),
-        "{said}"
+        result.ends_with("deployment \"web\" successfully rolled out\n"),
+        "{result}"
     );
     let second = format!("main={}", image("v2"));
     place.ok(&["set", "image", "deployment/web", &second]).await;
@@ -187,10 +190,10 @@ async fn rollouts_of_a_deployment_are_followed_listed_undone_and_repeated() {
             "kubernetes.io/change-cause=the second",
         ])
         .await;
-    let said = place.ok(&status).await;
+    let result = place.ok(&status).await;
     assert!(
-        said.ends_with("deployment \"web\" successfully rolled out\n"),
-        "{said}"
+        result.ends_with("deployment \"web\" successfully rolled out\n"),
+        "{result}"
     );
     let known = |out: &str| out.contains("the second");
     let history = place
@@ -257,17 +260,17 @@ async fn rollouts_of_a_daemon_set_are_followed_listed_undone_and_repeated() {
     let place = Place::up(2).await;
     place.apply(&daemon_set("agent")).await;
     let status = ["rollout", "status", "ds/agent", "--timeout=50s"];
-    let said = place.ok(&status).await;
+    let result = place.ok(&status).await;
     assert!(
-        said.ends_with("daemon set \"agent\" successfully rolled out\n"),
-        "{said}"
+        result.ends_with("daemon set \"agent\" successfully rolled out\n"),
+        "{result}"
     );
     let second = format!("main={}", image("v2"));
     place.ok(&["set", "image", "ds/agent", &second]).await;
-    let said = place.ok(&status).await;
+    let result = place.ok(&status).await;
     assert!(
-        said.ends_with("daemon set \"agent\" successfully rolled out\n"),
-        "{said}"
+        result.ends_with("daemon set \"agent\" successfully rolled out\n"),
+        "{result}"
     );
     let history = place.ok(&["rollout", "history", "ds/agent"]).await;
     assert_eq!(

@@ -26,7 +26,7 @@ use crate::cluster::harness::HELPER;
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(3);
 /// Interval of the polls.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const POOL: &str = "numa-container";
 const GENERATED: &str = "99-numa-container-generated-kubelet";
 
@@ -109,7 +109,7 @@ impl Place {
                 return status;
             }
             assert!(started.elapsed() < PATIENCE, "{status:?}");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -117,8 +117,8 @@ impl Place {
     async fn policy(&self, node: &str) -> String {
         let path = format!("/api/v1/nodes/{node}/proxy/configz");
         let request = http::Request::get(path).body(Vec::new()).unwrap();
-        let told: Value = self.cluster.client().request(request).await.unwrap();
-        let policy = &told["kubeletconfig"]["topologyManagerPolicy"];
+        let configz: Value = self.cluster.client().request(request).await.unwrap();
+        let policy = &configz["kubeletconfig"]["topologyManagerPolicy"];
         policy.as_str().unwrap().to_owned()
     }
 }
@@ -170,8 +170,8 @@ async fn machines_of_a_pool_are_configured_one_after_another(#[case] lane: Lane)
             node.name_any()
         );
     }
-    let told = place.configs.get("aligned").await.unwrap().status.unwrap();
-    assert_eq!(told["conditions"][0]["type"], "Success");
+    let status = place.configs.get("aligned").await.unwrap().status.unwrap();
+    assert_eq!(status["conditions"][0]["type"], "Success");
 
     // The deletion of the `KubeletConfig` restores the former settings.
     place

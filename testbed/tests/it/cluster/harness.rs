@@ -53,7 +53,7 @@ pub(super) fn kubectl(cluster: &LocalCluster, arguments: &[&str]) -> String {
 pub(super) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::park_timeout(Duration::from_millis(50));
     }
 }

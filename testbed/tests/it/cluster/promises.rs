@@ -53,7 +53,7 @@ pub(super) async fn guaranteed_pods_get_cpus_of_one_zone_and_the_third_is_refuse
     recorded.sort_unstable();
     assert_eq!(
         recorded, sets,
-        "the runtime was told other CPUs than the kubelet wrote down"
+        "the runtime got other CPUs than the kubelet recorded"
     );
     for name in ["first", "second", "third"] {
         delete(cluster, name).await;
@@ -384,7 +384,7 @@ async fn until(
         }
         assert!(
             Instant::now() < deadline,
-            "pod {name}: waited in vain until it {what}: {:?}",
+            "pod {name}: timed out waiting until it {what}: {:?}",
             pod.status
         );
         tokio::time::sleep(Duration::from_millis(100)).await;

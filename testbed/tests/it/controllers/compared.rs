@@ -29,7 +29,7 @@ const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Interval of the polls.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Number of equal polls in a row after which the state counts as stable.
 const LOOKS: u32 = 10;
 
@@ -141,7 +141,7 @@ impl Stage {
                 // The service account of the namespace may not exist yet.
                 Err(error) => assert!(Instant::now() < deadline, "{kind}: {error}"),
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -170,7 +170,7 @@ impl Stage {
         let mut same = 0;
         while same < LOOKS {
             assert!(Instant::now() < deadline, "{step}: no rest: {last:#?}");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let now = self.everything().await;
             same = if now == last { same + 1 } else { 0 };
             last = now;
@@ -387,7 +387,7 @@ impl Stage {
                 return;
             }
             assert!(Instant::now() < deadline, "never: {what}: {found:#?}");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

@@ -22,7 +22,7 @@ const TOKEN: &str = "token-of-the-node";
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Interval of the polls.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Awaits work that has to end in time.
 pub(super) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -171,7 +171,7 @@ impl Place {
             }
             let status = serde_json::to_string_pretty(&pod.status).unwrap();
             assert!(Instant::now() < deadline, "{name} never {what}: {status}");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -180,7 +180,7 @@ impl Place {
         let deadline = Instant::now() + PATIENCE;
         while let Some(pod) = self.pods().get_opt(name).await.unwrap() {
             assert!(Instant::now() < deadline, "{name} stays: {pod:?}");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -201,7 +201,7 @@ impl Place {
                 "no event {reason}: {:?}",
                 list.items
             );
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -263,7 +263,7 @@ pub(super) async fn appears(place: &Place, name: &str, is_so: impl Fn(&Pod) -> b
             return pod.clone();
         }
         assert!(Instant::now() < deadline, "{name} is not there: {pod:?}");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -272,7 +272,7 @@ pub(super) async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -225,7 +225,7 @@ async fn plugin_hears_of_a_container_before_it_starts_and_can_keep_it_from_it() 
     assert_eq!(id, None, "there is no container yet");
     picky.log(|log| log.no_start = None);
     ready(&place, "p").await;
-    let told = picky.log(|log| log.started.clone());
-    assert!(told.len() >= 2, "{told:?}");
-    assert!(told.iter().all(|ids| *ids == ["d1"]), "{told:?}");
+    let started = picky.log(|log| log.started.clone());
+    assert!(started.len() >= 2, "{started:?}");
+    assert!(started.iter().all(|ids| *ids == ["d1"]), "{started:?}");
 }

@@ -104,7 +104,7 @@ async fn command_that_is_not_there_is_an_error_of_the_container() {
     let params = AttachParams::default().stderr(false);
     let pods = place.pods();
     let mut process = pods.exec("p", ["no-such-program"], &params).await.unwrap();
-    let status = within("its status is told", process.take_status().unwrap()).await;
+    let status = within("its status is reported", process.take_status().unwrap()).await;
     let status = status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("InternalError"));
     let message = status.message.unwrap();
