@@ -342,7 +342,7 @@ impl<K: Kind + Resource<Scope = NamespaceResourceScope>> Mirror<K> {
     }
 
     /// Reads an object from the server.
-    pub(crate) async fn fresh(&self, key: &ObjectKey) -> Result<Option<K>, kube::Error> {
+    pub(crate) async fn fetch(&self, key: &ObjectKey) -> Result<Option<K>, kube::Error> {
         self.api(&key.namespace).get_opt(&key.name).await
     }
 

@@ -32,7 +32,7 @@ use crate::node::streaming::session::Attached;
 /// Prefix of every refusal's message; the event has the rest.
 const REJECTED: &str = "Pod was rejected: ";
 /// Attempts to write a refusal; the next constant is the time between them.
-const TRIES: u32 = 30;
+const MAX_ATTEMPTS: u32 = 30;
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The address of the API server as pods see it.
@@ -288,21 +288,21 @@ impl Kubelet {
                 match event {
                     None => break,
                     Some(Err(error)) => {
-                        tracing::debug!(%error, node = self.name, "Pods are not followed for a moment");
+                        tracing::debug!(%error, node = self.name, "Watch of pods failed; trying again");
                         // The watcher retries at once, hence the pause.
                         tokio::time::sleep(Duration::from_millis(200)).await;
                     }
                     Some(Ok(watcher::Event::Init)) => listed.clear(),
                     Some(Ok(watcher::Event::InitApply(pod))) => listed.push(pod),
                     Some(Ok(watcher::Event::InitDone)) => {
-                        self.take_list(std::mem::take(&mut listed)).await;
+                        self.handle_list(std::mem::take(&mut listed)).await;
                     }
-                    Some(Ok(watcher::Event::Apply(pod))) => self.take(pod).await,
+                    Some(Ok(watcher::Event::Apply(pod))) => self.handle_pod(pod).await,
                     Some(Ok(watcher::Event::Delete(pod))) if static_pods::is_mirror(&pod) => {
                         self.remove_mirror(&pod);
                     }
                     Some(Ok(watcher::Event::Delete(pod))) => {
-                        self.gone(pod.metadata.uid.as_deref().unwrap_or_default());
+                        self.handle_removal(pod.metadata.uid.as_deref().unwrap_or_default());
                     }
                 }
             }
@@ -321,7 +321,7 @@ impl Kubelet {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::debug!(%error, node = self.name, "The node is not followed for a moment");
+                    tracing::debug!(%error, node = self.name, "Watch of the node failed; trying again");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
             }
@@ -366,7 +366,7 @@ impl Kubelet {
     }
 
     /// Handles a mirror pod that is new or changed.
-    async fn take_mirror(&self, pod: Pod) {
+    async fn handle_mirror(&self, pod: Pod) {
         let name = full_name(&pod);
         let is_orphan = !self.send_mirror(&name, Some(pod.clone()));
         let are_known = {
@@ -415,7 +415,7 @@ impl Kubelet {
                 continue;
             }
             if let Err(refusal) = self.admit(pod).await {
-                let text = raw(&refusal);
+                let text = event_text(&refusal);
                 self.events.pod(pod, Kind::Warning, &refusal.reason, text);
                 refused.insert(uid);
                 continue;
@@ -443,7 +443,7 @@ impl Kubelet {
         }
     }
 
-    async fn take_list(self: &Arc<Self>, mut pods: Vec<Pod>) {
+    async fn handle_list(self: &Arc<Self>, mut pods: Vec<Pod>) {
         let present: BTreeSet<String> = pods
             .iter()
             .filter_map(|pod| pod.metadata.uid.clone())
@@ -456,7 +456,7 @@ impl Kubelet {
             gone.map(|(uid, _)| uid.clone()).collect()
         };
         for uid in gone {
-            self.gone(&uid);
+            self.handle_removal(&uid);
         }
         let lost: Vec<Pod> = {
             let mirrors = self.mirrors();
@@ -481,13 +481,13 @@ impl Kubelet {
         };
         pods.sort_by_key(created);
         for pod in pods {
-            self.take(pod).await;
+            self.handle_pod(pod).await;
         }
     }
 
     /// Handles the removal of a pod from the API server: its resources are free from now on, although its containers may take a while to
     /// end (`HandlePodRemoves`).
-    fn gone(&self, uid: &str) {
+    fn handle_removal(&self, uid: &str) {
         if let Some(known) = self.lock().get(uid) {
             // A worker that has ended needs no signal.
             let _ = known.sender.send(Signal::Gone);
@@ -496,9 +496,9 @@ impl Kubelet {
     }
 
     /// Handles a pod that is new or changed.
-    async fn take(self: &Arc<Self>, pod: Pod) {
+    async fn handle_pod(self: &Arc<Self>, pod: Pod) {
         if static_pods::is_mirror(&pod) {
-            return self.take_mirror(pod).await;
+            return self.handle_mirror(pod).await;
         }
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         if let Some(known) = self.lock().get(&uid) {
@@ -536,7 +536,7 @@ impl Kubelet {
     }
 
     /// Admits all living pods again, like a kubelet that starts without the state of its managers.
-    pub(crate) async fn admit_again(&self) {
+    pub(crate) async fn readmit_pods(&self) {
         let mut living: Vec<Pod> = self
             .snapshots()
             .into_iter()
@@ -550,7 +550,7 @@ impl Kubelet {
         for pod in living {
             if let Err(refusal) = self.admit(&pod).await {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                self.end(uid, &refusal.reason, &refusal.message);
+                self.evict(uid, &refusal.reason, &refusal.message);
             }
         }
     }
@@ -558,13 +558,13 @@ impl Kubelet {
     async fn admit(&self, pod: &Pod) -> Result<(), Refusal> {
         let outcome = self.managers.admit(pod).await;
         for uid in self.managers.take_preempted() {
-            self.end(&uid, preemption::REASON, preemption::MESSAGE);
+            self.evict(&uid, preemption::REASON, preemption::MESSAGE);
         }
         outcome
     }
 
     /// Ends a pod for a reason of the kubelet.
-    fn end(&self, uid: &str, reason: &str, message: &str) {
+    fn evict(&self, uid: &str, reason: &str, message: &str) {
         if let Some(known) = self.lock().get(uid) {
             let end = Signal::Evicted(reason.to_owned(), message.to_owned());
             // A worker that has ended needs no signal.
@@ -574,26 +574,26 @@ impl Kubelet {
 
     /// Restores the living pods after a restart with the same settings.
     pub(crate) fn restore_pods(&self) {
-        self.end_all(self.managers.restart());
+        self.evict_all(self.managers.restart());
     }
 
     /// Ends the pods that are refused after a restart.
-    pub(crate) fn end_all(&self, refused: BTreeMap<String, Refusal>) {
+    pub(crate) fn evict_all(&self, refused: BTreeMap<String, Refusal>) {
         for (uid, refusal) in refused {
-            self.end(&uid, &refusal.reason, &refusal.message);
+            self.evict(&uid, &refusal.reason, &refusal.message);
         }
     }
 
     /// Publishes a refusal: an event and the final status of the pod.
     fn refuse(self: &Arc<Self>, pod: Pod, refusal: Refusal) {
-        let text = raw(&refusal);
+        let text = event_text(&refusal);
         let events = &self.events;
         events.pod(&pod, Kind::Warning, &refusal.reason, text);
         let kubelet = Arc::clone(self);
         tokio::spawn(async move {
             let (reason, message) = (&refusal.reason, &refusal.message);
             let status = status::refused(&pod, reason, message, qos(&pod), Timestamp::now());
-            for _ in 0..TRIES {
+            for _ in 0..MAX_ATTEMPTS {
                 match publish::write(&kubelet.client, &pod, &status).await {
                     Ok(_) => return,
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
@@ -608,7 +608,7 @@ impl Kubelet {
 }
 
 /// Returns the text of a refusal's event.
-fn raw(refusal: &Refusal) -> String {
+fn event_text(refusal: &Refusal) -> String {
     let text = refusal.message.strip_prefix(REJECTED);
     text.unwrap_or(&refusal.message).to_owned()
 }

@@ -193,7 +193,7 @@ impl Managers {
                 }
                 Err(status) => {
                     self.stopped(&uid);
-                    return Err(unanswered(&status));
+                    return Err(allocation_failed(&status));
                 }
             }
         }
@@ -235,7 +235,7 @@ impl Managers {
                 question
             };
             let preferred = self.plugins.prefer(&question).await;
-            let preferred = preferred.map_err(|status| unanswered(&status))?;
+            let preferred = preferred.map_err(|status| allocation_failed(&status))?;
             advice.answers.push((question, preferred));
         }
     }
@@ -329,7 +329,7 @@ impl Managers {
             let text = match text {
                 Ok(text) => text,
                 Err(error) => {
-                    tracing::warn!(%error, "State of a manager is not written");
+                    tracing::warn!(%error, "State of a manager was not written");
                     continue;
                 }
             };
@@ -343,7 +343,7 @@ impl Managers {
                 Ok(()) => {
                     model.written.insert(name, text);
                 }
-                Err(error) => tracing::warn!(%error, "State of a manager is not written"),
+                Err(error) => tracing::warn!(%error, "State of a manager was not written"),
             }
         }
     }
@@ -368,7 +368,7 @@ impl Managers {
     }
 
     /// Serves PodResources. The connections end with the task.
-    pub(crate) async fn list(self: &Arc<Self>) -> Result<JoinHandle<()>, Error> {
+    pub(crate) async fn serve_podresources(self: &Arc<Self>) -> Result<JoinHandle<()>, Error> {
         let socket = Socket::new(self.layout.kubelet(super::PODRESOURCES))?;
         let listener = Listener::bind(&socket, 0o660).await?;
         let service = PodResourcesListerServer::new(Lister(Arc::clone(self)));
@@ -394,7 +394,7 @@ impl Managers {
     }
 
     /// Handles the loss of a plugin: its devices remain, but become unhealthy.
-    fn lose(&self, resource: &str) {
+    fn handle_plugin_loss(&self, resource: &str) {
         let mut devices = {
             let mut model = self.lock();
             let plugins = model.node.devices().plugins();
@@ -417,7 +417,7 @@ fn rpc_error(status: &Status) -> String {
 }
 
 /// Returns the refusal of a pod because of an error of a plugin.
-fn unanswered(status: &Status) -> Refusal {
+fn allocation_failed(status: &Status) -> Refusal {
     Refusal {
         reason: UNEXPECTED.to_owned(),
         message: format!(

@@ -53,7 +53,7 @@ pub(crate) async fn run(
         failed = match volumes::mount(&context, &pod, &mut tokens).await {
             Ok(_) => false,
             Err(error) => {
-                tracing::debug!(%error, "A volume is not brought up to date yet");
+                tracing::debug!(%error, "Volume was not updated; trying again");
                 true
             }
         };

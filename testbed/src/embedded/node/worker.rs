@@ -28,12 +28,12 @@ use super::volumes::{self, References, Tokens};
 
 /// First and longest restart backoff of a container.
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
-const LAST_BACKOFF: Duration = Duration::from_mins(5);
+const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
 /// A container that ran this long starts again with the first backoff.
 const BACKOFF_RESET: Duration = Duration::from_mins(10);
 /// First and longest delay after volumes could not be made.
-const FIRST_MOUNT: Duration = Duration::from_millis(500);
-const LAST_MOUNT: Duration = Duration::from_mins(2);
+const FIRST_MOUNT_RETRY: Duration = Duration::from_millis(500);
+const LONGEST_MOUNT_RETRY: Duration = Duration::from_mins(2);
 
 /// A signal to the worker of a pod.
 #[derive(Debug)]
@@ -210,7 +210,7 @@ impl Worker {
             volumes: None,
             tokens: Tokens::default(),
             refresher: None,
-            mount_delay: FIRST_MOUNT,
+            mount_delay: FIRST_MOUNT_RETRY,
             mount_again: None,
             verdict: None,
             was_initialized: false,
@@ -240,20 +240,20 @@ impl Worker {
             };
             tokio::select! {
                 signal = self.signals.recv() => match signal {
-                    Some(signal) => self.take(signal),
+                    Some(signal) => self.apply_signal(signal),
                     None => break,
                 },
                 () = sleep_until(until) => {}
             }
             while let Ok(signal) = self.signals.try_recv() {
-                self.take(signal);
+                self.apply_signal(signal);
             }
         }
         self.kubelet.forget(&self.uid);
     }
 
     /// Applies a signal.
-    fn take(&mut self, signal: Signal) {
+    fn apply_signal(&mut self, signal: Signal) {
         match signal {
             Signal::Changed(pod) => {
                 if version(&pod) >= version(&self.pod) {
@@ -463,7 +463,7 @@ impl Worker {
                     let events = &self.kubelet.events;
                     events.pod(&self.pod, Kind::Warning, "FailedMount", error.to_string());
                     let again = Instant::now() + self.mount_delay;
-                    self.mount_delay = (self.mount_delay * 2).min(LAST_MOUNT);
+                    self.mount_delay = (self.mount_delay * 2).min(LONGEST_MOUNT_RETRY);
                     self.mount_again = Some(again);
                     return Some(again);
                 }
@@ -685,7 +685,7 @@ fn ephemeral(spec: &PodSpec) -> impl Iterator<Item = Slot> {
         // Apart from its target, an ephemeral container is a container like any other.
         let container = serde_json::to_value(container).and_then(serde_json::from_value);
         let container: Container = container
-            .inspect_err(|error| tracing::warn!(%error, "An ephemeral container is left out"))
+            .inspect_err(|error| tracing::warn!(%error, "Ephemeral container cannot be read and is left out"))
             .ok()?;
         Some(Slot::new(Facts::new(&container, Role::Ephemeral, false)))
     })

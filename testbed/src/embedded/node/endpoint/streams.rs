@@ -186,7 +186,7 @@ pub(super) fn answer(
     let upgrading = hyper::upgrade::on(request);
     tokio::spawn(async move {
         if let Err(error) = serve_streams(upgrading, transport, wants, start).await {
-            tracing::debug!(%error, "Streams of a container ended badly");
+            tracing::debug!(%error, "Streams of a container failed");
         }
     });
     accepted
@@ -261,7 +261,7 @@ pub(super) fn forward(
             }
         };
         if let Err(error) = outcome.await {
-            tracing::debug!(%error, "Forwarded ports ended badly");
+            tracing::debug!(%error, "Port forwarding failed");
         }
     });
     accepted

@@ -213,7 +213,7 @@ impl Registration for Registrar {
             while let Ok(Some(list)) = stream.message().await {
                 managers.announce(&name, devices(list));
             }
-            managers.lose(&name);
+            managers.handle_plugin_loss(&name);
         });
         let plugin = Plugin {
             client,

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
-use super::{FIRST_BACKOFF, LAST_BACKOFF, Run, Signal, Worker};
+use super::{FIRST_BACKOFF, LONGEST_BACKOFF, Run, Signal, Worker};
 use crate::embedded::node::environment::{self, Addresses, expand};
 use crate::embedded::node::events::Kind;
 use crate::embedded::node::hooks;
@@ -124,7 +124,7 @@ impl Worker {
         let argv = match self.prepare(index, &container, &image).await {
             Ok(argv) => argv,
             Err(problem) => {
-                self.wait_with(index, "CreateContainerConfigError", &problem);
+                self.set_waiting(index, "CreateContainerConfigError", &problem);
                 self.record_event(index, Kind::Warning, "Failed", format!("Error: {problem}"));
                 return Some(Instant::now() + FIRST_BACKOFF);
             }
@@ -136,7 +136,7 @@ impl Worker {
             slot.delay = if slot.delay.is_zero() {
                 FIRST_BACKOFF
             } else {
-                (slot.delay * 2).min(LAST_BACKOFF)
+                (slot.delay * 2).min(LONGEST_BACKOFF)
             };
             if let Run::Exited(end) = &slot.facts.run {
                 slot.facts.last = Some(end.clone());
@@ -162,7 +162,7 @@ impl Worker {
                 self.watch(index, true);
                 None
             }
-            Err(problem) => Some(self.fail(index, &problem)),
+            Err(problem) => Some(self.record_start_failure(index, &problem)),
         }
     }
 
@@ -202,7 +202,7 @@ impl Worker {
                     format!("Container image {name:?} is not present with pull policy of Never");
                 self.record_event(index, Kind::Warning, "ErrImageNeverPull", text.clone());
                 self.record_event(index, Kind::Warning, "Failed", "Error: ErrImageNeverPull");
-                self.wait_with(index, "ErrImageNeverPull", &text);
+                self.set_waiting(index, "ErrImageNeverPull", &text);
                 Err(Instant::now() + FIRST_BACKOFF)
             }
             (Err(error), _) => {
@@ -219,25 +219,25 @@ impl Worker {
                 self.record_event(index, Kind::Warning, "Failed", text);
                 self.record_event(index, Kind::Warning, "Failed", "Error: ErrImagePull");
                 if is_first {
-                    self.wait_with(index, "ErrImagePull", &problem);
+                    self.set_waiting(index, "ErrImagePull", &problem);
                 }
                 let text = format!("Back-off pulling image {name:?}");
                 self.record_event(index, Kind::Normal, "BackOff", text.clone());
                 self.record_event(index, Kind::Warning, "Failed", "Error: ImagePullBackOff");
-                self.wait_with(
+                self.set_waiting(
                     index,
                     "ImagePullBackOff",
                     &format!("{text}: ErrImagePull: {problem}"),
                 );
                 let slot = &mut self.slots[index];
-                slot.pull_delay = (slot.pull_delay * 2).min(LAST_BACKOFF);
+                slot.pull_delay = (slot.pull_delay * 2).min(LONGEST_BACKOFF);
                 slot.not_before = Some(again);
                 Err(again)
             }
         }
     }
 
-    fn wait_with(&mut self, index: usize, reason: &str, message: &str) {
+    fn set_waiting(&mut self, index: usize, reason: &str, message: &str) {
         self.slots[index].facts.run = Run::Waiting {
             reason: reason.to_owned(),
             message: Some(message.to_owned()),
@@ -437,7 +437,7 @@ impl Worker {
     }
 
     /// Records that a container could not be started; returns when to try again.
-    fn fail(&mut self, index: usize, problem: &str) -> Instant {
+    fn record_start_failure(&mut self, index: usize, problem: &str) -> Instant {
         self.record_event(index, Kind::Warning, "Failed", format!("Error: {problem}"));
         let slot = &mut self.slots[index];
         let again = Instant::now() + slot.delay;
@@ -451,7 +451,7 @@ impl Worker {
             container_id: slot.facts.id.clone(),
             signal: None,
         });
-        self.wait_with(index, "RunContainerError", problem);
+        self.set_waiting(index, "RunContainerError", problem);
         again
     }
 

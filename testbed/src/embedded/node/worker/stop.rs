@@ -134,7 +134,7 @@ impl Worker {
             }
             tokio::select! {
                 signal = self.signals.recv() => match signal {
-                    Some(signal) => self.take(signal),
+                    Some(signal) => self.apply_signal(signal),
                     None => return,
                 },
                 () = sleep_until(Some(killed.unwrap_or(end))) => {}
