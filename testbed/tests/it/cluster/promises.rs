@@ -207,7 +207,7 @@ pub(super) async fn network_policies_open_and_close_ways(cluster: &LocalCluster)
     create(cluster, watcher).await;
     address("watcher").await;
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
-    let tells = async |name: &str| {
+    let sees_new_map = async |name: &str| {
         let map = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         maps.create(&PostParams::default(), &map).await.unwrap();
         let deadline = Instant::now() + DEADLINE;
@@ -217,12 +217,15 @@ pub(super) async fn network_policies_open_and_close_ways(cluster: &LocalCluster)
             if log.contains(&format!("configmap/{name}")) {
                 break;
             }
-            assert!(Instant::now() < deadline, "no word of {name}: {log}");
+            assert!(
+                Instant::now() < deadline,
+                "the watch did not show {name}: {log}"
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         maps.delete(name, &DeleteParams::default()).await.unwrap();
     };
-    tells("first").await;
+    sees_new_map("first").await;
 
     set("caller", json!({"policyTypes": ["Egress"]})).await;
     connects(false, &api_server, "443").await;
@@ -237,7 +240,7 @@ pub(super) async fn network_policies_open_and_close_ways(cluster: &LocalCluster)
     connects(true, &api_server, "443").await;
     connects(false, &server, "8001").await;
     // The policy closes no connection that was open before: the API server still sends on it.
-    tells("later").await;
+    sees_new_map("later").await;
     policies
         .delete("caller", &DeleteParams::default())
         .await

@@ -30,7 +30,7 @@ pub(super) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
 }
 
 /// An API server with a node, and the directory of its files.
-pub(super) struct Place {
+pub(super) struct TestNode {
     client: kube::Client,
     pub(super) node: SimulatedNode,
     pub(super) server: Running,
@@ -50,7 +50,7 @@ fn bin_dir() -> PathBuf {
     program.parent().unwrap().to_owned()
 }
 
-impl Place {
+impl TestNode {
     /// Starts a ready worker with the default machine.
     pub(super) async fn up() -> Self {
         Self::up_with(KubeletSettings::with_scope(TopologyScope::Container)).await
@@ -176,7 +176,7 @@ impl Place {
     }
 
     /// Waits until a pod's object is gone.
-    pub(super) async fn gone(&self, name: &str) {
+    pub(super) async fn until_gone(&self, name: &str) {
         let deadline = Instant::now() + PATIENCE;
         while let Some(pod) = self.pods().get_opt(name).await.unwrap() {
             assert!(Instant::now() < deadline, "{name} stays: {pod:?}");
@@ -255,10 +255,10 @@ impl Place {
 }
 
 /// Waits for a pod that may be missing at times.
-pub(super) async fn appears(place: &Place, name: &str, is_so: impl Fn(&Pod) -> bool) -> Pod {
+pub(super) async fn appears(setup: &TestNode, name: &str, is_so: impl Fn(&Pod) -> bool) -> Pod {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let pod = place.pods().get_opt(name).await.unwrap();
+        let pod = setup.pods().get_opt(name).await.unwrap();
         if let Some(pod) = pod.as_ref().filter(|pod| is_so(pod)) {
             return pod.clone();
         }

@@ -29,13 +29,13 @@ pub(super) struct CommandResult {
 }
 
 /// A cluster, and the kubectl for it.
-pub(super) struct Place {
-    cluster: EmbeddedCluster,
+pub(super) struct TestCluster {
+    inner: EmbeddedCluster,
     kubectl: PathBuf,
     pub(super) dir: tempfile::TempDir,
 }
 
-impl Place {
+impl TestCluster {
     pub(super) async fn up(workers: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let machine = Machine::default_profile();
@@ -44,22 +44,22 @@ impl Place {
         let spec = EmbeddedSpec::new("kubectl", dir.path(), bin_dir, nodes.collect());
         let cluster = Box::pin(EmbeddedCluster::up(spec, &|_| {})).await.unwrap();
         let assets = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
-        let place = Self {
-            cluster,
+        let cluster = Self {
+            inner: cluster,
             kubectl: assets.kubectl,
             dir,
         };
-        place
+        cluster
             .eventually(&["get", "serviceaccount", "default"], |_| true)
             .await;
-        place
+        cluster
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.kubectl);
         command
             .args(arguments)
-            .env("KUBECONFIG", self.cluster.kubeconfig())
+            .env("KUBECONFIG", self.inner.kubeconfig())
             // kubectl must not use its caches of other clusters.
             .env("HOME", self.dir.path())
             .stdin(Stdio::piped())
