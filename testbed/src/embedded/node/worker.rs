@@ -685,7 +685,9 @@ fn ephemeral(spec: &PodSpec) -> impl Iterator<Item = Slot> {
         // Apart from its target, an ephemeral container is a container like any other.
         let container = serde_json::to_value(container).and_then(serde_json::from_value);
         let container: Container = container
-            .inspect_err(|error| tracing::warn!(%error, "Ephemeral container cannot be read and is left out"))
+            .inspect_err(
+                |error| tracing::warn!(%error, "Ephemeral container is invalid and ignored"),
+            )
             .ok()?;
         Some(Slot::new(Facts::new(&container, Role::Ephemeral, false)))
     })
