@@ -166,7 +166,7 @@ impl Need {
             Self::Faults(part) => {
                 let seen = match &facts.faults {
                     None => "one that is known by its kubeconfig",
-                    Some(faults) if !faults.reaches(*part) => "one that cannot",
+                    Some(faults) if !faults.supports(*part) => "one that cannot",
                     Some(_) => return None,
                 };
                 Some(format!("wanted a cluster that can {}; seen {seen}", part.verb()))

@@ -3,7 +3,7 @@
 //! A [`Disturbance`] is one fault that lasts for a while and is then undone. [`Faults::inject`] injects it. A [`Schedule`] is a series of
 //! disturbances, written down or drawn from a seed, and [`Faults::play`] injects each at its time. Some clusters do not support every
 //! disturbance: a real API server has no fault rules, and a real kubelet does not let anybody replace its socket. Such a disturbance fails
-//! with [`Error::Unsupported`]. [`Faults::reaches`] tells beforehand, so that a scenario can be skipped.
+//! with [`Error::Unsupported`]. [`Faults::supports`] tells beforehand, so that a scenario can be skipped.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +35,7 @@ pub use schedule::{Schedule, Step, Targets};
 use socket::{SocketFault, SocketProxy};
 
 /// Holder identity of a lease that was taken away.
-pub const THIEF: &str = "numaresources-testbed-fault";
+pub const FAULT_HOLDER: &str = "numaresources-testbed-fault";
 
 /// A process of a pod, identified by its container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,11 +149,11 @@ pub enum Error {
         what: &'static str,
         /// The cause.
         #[source]
-        source: Failed,
+        source: BoxError,
     },
     /// The API server process did not stop or did not start again.
     #[error("cannot restart the API server")]
-    Process(#[source] Failed),
+    Process(#[source] BoxError),
     /// The lease could not be written.
     #[error("cannot take lease {name}")]
     Lease {
@@ -164,12 +164,12 @@ pub enum Error {
         source: Box<kube::Error>,
     },
     /// The replacement of a socket's server could not listen.
-    #[error("cannot listen in the place of a socket's server")]
+    #[error("cannot replace the server of a socket")]
     Socket(#[from] socket::Error),
 }
 
 /// Error of an operation on a node or on the process of an API server.
-pub type Failed = Box<dyn std::error::Error + Send + Sync>;
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A part of a cluster that can be disturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -202,7 +202,7 @@ pub struct Faults {
     process: Option<ApiServerProcess>,
     nodes: Option<Arc<dyn NodeFaults>>,
     /// One lock per kubelet, so that only one disturbance of a kubelet runs at a time.
-    busy: Arc<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>>,
+    kubelet_locks: Arc<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>>,
 }
 
 impl std::fmt::Debug for Faults {
@@ -215,9 +215,9 @@ impl std::fmt::Debug for Faults {
 }
 
 /// Removes a rule when it is dropped: when its time is over, or when the caller stops waiting.
-struct RuleInForce<'a>(&'a ApiFaults, apiserver::faults::RuleId);
+struct ActiveRule<'a>(&'a ApiFaults, apiserver::faults::RuleId);
 
-impl Drop for RuleInForce<'_> {
+impl Drop for ActiveRule<'_> {
     fn drop(&mut self) {
         self.0.remove(self.1);
     }
@@ -231,7 +231,7 @@ impl Faults {
             api,
             process: None,
             nodes,
-            busy: Arc::default(),
+            kubelet_locks: Arc::default(),
         }
     }
 
@@ -243,14 +243,14 @@ impl Faults {
     }
 
     /// Returns whether a part of the cluster can be disturbed at all.
-    pub fn reaches(&self, part: Part) -> bool {
+    pub fn supports(&self, part: Part) -> bool {
         match part {
             Part::ApiServer => self.api.is_some(),
             Part::Nodes => self.nodes.is_some(),
             Part::PodResources => self
                 .nodes
                 .as_ref()
-                .is_some_and(|nodes| nodes.lends_podresources()),
+                .is_some_and(|nodes| nodes.can_replace_podresources()),
         }
     }
 
@@ -263,7 +263,7 @@ impl Faults {
     fn nodes(&self, node: &str) -> Result<&dyn NodeFaults, Error> {
         let nodes = self.nodes.as_deref();
         let nodes = nodes.ok_or(Error::Unsupported(Part::Nodes.verb()))?;
-        if nodes.knows(node) {
+        if nodes.has_node(node) {
             Ok(nodes)
         } else {
             Err(Error::NoNode(node.to_owned()))
@@ -287,7 +287,7 @@ impl Faults {
         match what {
             Disturbance::Api { rule } => {
                 let api = self.api()?;
-                let rule = RuleInForce(api, api.add(rule.clone()));
+                let rule = ActiveRule(api, api.add(rule.clone()));
                 over.await;
                 Ok(api.hits(rule.1))
             }
@@ -310,7 +310,9 @@ impl Faults {
             Disturbance::RestartKubelet { node } => {
                 self.silence(node, std::future::ready(())).await
             }
-            Disturbance::PodResources { node, fault } => self.spoil(node, *fault, over).await,
+            Disturbance::PodResources { node, fault } => {
+                self.replace_podresources(node, *fault, over).await
+            }
         }
     }
 
@@ -329,35 +331,38 @@ impl Faults {
     }
 
     /// Returns a guard; another disturbance of the same kubelet waits until it is dropped.
-    async fn alone(&self, node: &str) -> OwnedMutexGuard<()> {
+    async fn lock_kubelet(&self, node: &str) -> OwnedMutexGuard<()> {
         let one = {
-            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(busy.entry(node.to_owned()).or_default())
+            let mut locks = self
+                .kubelet_locks
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(locks.entry(node.to_owned()).or_default())
         };
         one.lock_owned().await
     }
 
-    async fn spoil(
+    async fn replace_podresources(
         &self,
         node: &str,
         fault: SocketFault,
         over: impl Future<Output = ()>,
     ) -> Result<u64, Error> {
         let nodes = self.nodes(node)?;
-        if !nodes.lends_podresources() {
+        if !nodes.can_replace_podresources() {
             return Err(Error::Unsupported(Part::PodResources.verb()));
         }
-        let _alone = self.alone(node).await;
+        let _lock = self.lock_kubelet(node).await;
         let socket = nodes.stop_podresources(node).await;
         let socket = socket.map_err(failed(node, "end its podresources service"))?;
-        let bad = SocketProxy::instead(&socket, fault);
+        let bad = SocketProxy::replace(&socket, fault);
         if bad.is_ok() {
             over.await;
         }
-        let struck = bad.map(|bad| bad.struck());
+        let affected = bad.map(|bad| bad.affected());
         let started = nodes.start_podresources(node).await;
         started.map_err(failed(node, "serve podresources again"))?;
-        Ok(struck?)
+        Ok(affected?)
     }
 
     async fn signal(
@@ -373,7 +378,7 @@ impl Faults {
 
     async fn silence(&self, node: &str, over: impl Future<Output = ()>) -> Result<u64, Error> {
         let nodes = self.nodes(node)?;
-        let _alone = self.alone(node).await;
+        let _lock = self.lock_kubelet(node).await;
         let stopped = nodes.stop_kubelet(node).await;
         stopped.map_err(failed(node, "stop its kubelet"))?;
         over.await;
@@ -391,7 +396,7 @@ impl Faults {
             let transitions = held.spec.and_then(|spec| spec.lease_transitions);
             let now = MicroTime(Timestamp::now());
             let taken = json!({"spec": {
-                "holderIdentity": THIEF, "acquireTime": now, "renewTime": now,
+                "holderIdentity": FAULT_HOLDER, "acquireTime": now, "renewTime": now,
                 "leaseTransitions": transitions.unwrap_or(0) + 1,
             }});
             leases
@@ -438,7 +443,7 @@ impl Faults {
     }
 }
 
-fn failed(node: &str, what: &'static str) -> impl FnOnce(Failed) -> Error {
+fn failed(node: &str, what: &'static str) -> impl FnOnce(BoxError) -> Error {
     let node = node.to_owned();
     move |source| Error::Node { node, what, source }
 }

@@ -29,7 +29,7 @@ const MANAGER: &str = "numaresources-testbed";
 /// Time limit for the API server to serve a new kind.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 /// Interval of the attempts to write an object of a new kind.
-const LOOK: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Version that the cluster reports by default.
 pub const VERSION: &str = "4.20.0";
 
@@ -437,7 +437,7 @@ async fn write(client: &Client, plural: &str, object: &Value) -> Result<(), Erro
             Err(kube::Error::Api(status))
                 if status.code == 404 && begun.elapsed() < SERVED_WITHIN =>
             {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
             written => {
                 written.map_err(failed)?;

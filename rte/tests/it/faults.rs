@@ -279,7 +279,7 @@ async fn a_bad_socket_is_told_counted_and_never_published() {
             .wait_for_condition("PodresourcesFetched", "True")
             .await;
     }
-    assert!(proxy.struck() >= 3);
+    assert!(proxy.affected() >= 3);
     terminate(child).await;
 }
 

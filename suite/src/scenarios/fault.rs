@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
 use testbed::faults::socket::SocketFault;
-use testbed::faults::{Disturbance, Fault, Part, Process, Rule, Selector, THIEF, WatchEnd};
+use testbed::faults::{Disturbance, FAULT_HOLDER, Fault, Part, Process, Rule, Selector, WatchEnd};
 
 use crate::arena::{Arena, Fit};
 use crate::checks::{describe, node_of, phase};
@@ -468,8 +468,8 @@ async fn operator_loses_its_lease(ctx: &Context) -> Result<(), StepError> {
             ctx.deadlines().installed,
             async || {
                 let now = holder(&leases.get(names::OPERATOR_LEASE).await?);
-                Ok(if now.as_deref() == Some(THIEF) {
-                    PollResult::NotYet(format!("{THIEF} holds it"))
+                Ok(if now.as_deref() == Some(FAULT_HOLDER) {
+                    PollResult::NotYet(format!("{FAULT_HOLDER} holds it"))
                 } else {
                     PollResult::Ready(())
                 })

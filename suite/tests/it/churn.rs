@@ -30,7 +30,7 @@ use suite::interrupt::Interrupt;
 use suite::run;
 use suite::session::Session;
 use suite::setup::Options;
-use testbed::faults::{Disturbance, Faults, Process, THIEF};
+use testbed::faults::{Disturbance, FAULT_HOLDER, Faults, Process};
 use testbed::lane;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -450,7 +450,7 @@ impl Churn {
             let holder = spec.and_then(|spec| spec.holder_identity);
             if let Some(holder) = &holder
                 && !holder.is_empty()
-                && holder != THIEF
+                && holder != FAULT_HOLDER
             {
                 return Ok(());
             }

@@ -87,7 +87,7 @@ pub struct EmbeddedCluster {
     /// Never read; it only has to be dropped together with the cluster.
     _light_nodes: Option<LightNodes>,
     /// Tasks that run beside the nodes: proxies that hide allocations, and the controllers of OpenShift.
-    beside: JoinSet<()>,
+    tasks: JoinSet<()>,
     /// The claim that keeps other clusters away from our addresses.
     _addresses: Block,
 }
@@ -105,7 +105,7 @@ pub enum Error {
     #[error("cannot write the files of the cluster")]
     Files(#[from] std::io::Error),
     /// The cluster could not be set up as OpenShift.
-    #[error("the cluster is no OpenShift")]
+    #[error("cannot set the cluster up as OpenShift")]
     Flavour(#[from] openshift::Error),
     /// The API server did not start.
     #[error("the API server does not start")]
@@ -221,7 +221,7 @@ impl EmbeddedCluster {
     pub fn down(self) -> Result<(), state::Error> {
         let (root, name) = (self.spec.state_root.clone(), self.spec.name.clone());
         // Components that start processes stop first.
-        drop(self.beside);
+        drop(self.tasks);
         drop(self.scheduler);
         drop(self.controllers);
         drop(self.nodes);
@@ -313,10 +313,10 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
     }))
     .await?;
     let nodes = try_join_all(options.into_iter().map(start_node)).await?;
-    let mut beside = JoinSet::new();
+    let mut tasks = JoinSet::new();
     if spec.hide_allocations {
         for node in &nodes {
-            beside.spawn(hide_allocations(node));
+            tasks.spawn(hide_allocations(node));
         }
     }
     let light_nodes = match spec.light_nodes {
@@ -326,7 +326,7 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
     let nodes: Arc<[SimulatedNode]> = nodes.into();
     if let Some(flavour) = spec.flavour {
         let machines = Arc::new(SimulatedNodes::new(&nodes));
-        beside.spawn(openshift::run(client.clone(), flavour, machines));
+        tasks.spawn(openshift::run(client.clone(), flavour, machines));
     }
     Ok(EmbeddedCluster {
         spec: spec.clone(),
@@ -336,7 +336,7 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
         scheduler,
         server,
         _light_nodes: light_nodes,
-        beside,
+        tasks,
         _addresses: addresses,
     })
 }

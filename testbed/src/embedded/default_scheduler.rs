@@ -24,13 +24,13 @@ use self::ledger::Ledger;
 use self::pending::{Change, Pending};
 use self::pod::Task;
 use self::preempt::{Outcome, Plan};
-use self::report::Voice;
+use self::report::Recorder;
 use super::controllers::mirror::{Mirror, ObjectKey};
 use super::controllers::objects;
 
 mod filter;
+mod inter_pod_affinity;
 mod ledger;
-mod neighbours;
 mod pending;
 mod pod;
 mod preempt;
@@ -74,9 +74,9 @@ impl DefaultScheduler {
 /// Starts the scheduler on the current runtime. It begins to work once its mirrors are filled.
 pub fn start(client: Client, options: Options) -> DefaultScheduler {
     let mut tasks = JoinSet::new();
-    let (voice, writing) = Voice::new(client.clone(), options.profile.clone());
+    let (events, writing) = Recorder::new(client.clone(), options.profile.clone());
     tasks.spawn(writing);
-    let scheduler = Arc::new(Scheduler::new(client, options, voice));
+    let scheduler = Arc::new(Scheduler::new(client, options, events));
     scheduler.listen();
     let living = "status.phase!=Succeeded,status.phase!=Failed";
     let pods = Config::default().fields(living);
@@ -98,7 +98,7 @@ struct State {
 struct Scheduler {
     client: Client,
     options: Options,
-    voice: Voice,
+    events: Recorder,
     pods: Arc<Mirror<Pod>>,
     nodes: Arc<Mirror<Node>>,
     namespaces: Arc<Mirror<Namespace>>,
@@ -112,7 +112,7 @@ enum Attempt {
     Placed(String),
     Refused {
         message: String,
-        social: bool,
+        depends_on_other_pods: bool,
         plan: Option<Plan>,
     },
 }
@@ -122,11 +122,11 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Scheduler {
-    fn new(client: Client, options: Options, voice: Voice) -> Self {
+    fn new(client: Client, options: Options, events: Recorder) -> Self {
         let namespaces = Arc::new(Mirror::new(client.clone(), MANAGER, |_| Vec::new()));
         Self {
             options,
-            voice,
+            events,
             pods: Arc::new(Mirror::new(client.clone(), MANAGER, |_| Vec::new())),
             nodes: Arc::new(Mirror::new(client.clone(), MANAGER, |_| Vec::new())),
             budgets: Arc::new(Mirror::new(client.clone(), MANAGER, |_| Vec::new())),
@@ -145,7 +145,7 @@ impl Scheduler {
         let (state, wake) = (Arc::clone(&self.state), Arc::clone(&self.wake));
         let profile = self.options.profile.clone();
         self.pods.listen(move |before, after| {
-            hear_pod(&mut lock(&state), &profile, before, after);
+            on_pod_change(&mut lock(&state), &profile, before, after);
             wake.notify_one();
         });
         let (state, wake) = (Arc::clone(&self.state), Arc::clone(&self.wake));
@@ -168,7 +168,7 @@ impl Scheduler {
                 && state.pending.changed(if after.is_some() {
                     Change::Room
                 } else {
-                    Change::Neighbours
+                    Change::OtherPods
                 })
             {
                 wake.notify_one();
@@ -179,7 +179,7 @@ impl Scheduler {
             .listen(move |before: Option<&Arc<Namespace>>, after| {
                 let labels = |namespace: &Arc<Namespace>| namespace.metadata.labels.clone();
                 if before.map(labels) != after.map(labels)
-                    && lock(&state).pending.changed(Change::Neighbours)
+                    && lock(&state).pending.changed(Change::OtherPods)
                 {
                     wake.notify_one();
                 }
@@ -231,7 +231,7 @@ impl Scheduler {
         }
         if objects::deleting(&*pod) {
             let why = format!("skip schedule deleting pod: {key}");
-            self.voice.failed(&pod, &why);
+            self.events.failed(&pod, &why);
             return None;
         }
         let task = Task::new(&pod);
@@ -240,8 +240,14 @@ impl Scheduler {
             let mut state = lock(&self.state);
             let since = state.pending.changes();
             let attempt = place(&mut state, task, &self.budgets);
-            if let Attempt::Refused { social, .. } = &attempt {
-                state.pending.refuse(key, priority, *social, since);
+            if let Attempt::Refused {
+                depends_on_other_pods,
+                ..
+            } = &attempt
+            {
+                state
+                    .pending
+                    .refuse(key, priority, *depends_on_other_pods, since);
             }
             attempt
         };
@@ -278,13 +284,13 @@ impl Scheduler {
             .create_subresource("binding", objects::name(pod), &params, &binding)
             .await;
         let Err(error) = bound else {
-            self.voice.scheduled(pod, node);
+            self.events.scheduled(pod, node);
             return;
         };
         let key = ObjectKey::of(&pod.metadata);
         {
             let mut state = lock(&self.state);
-            state.ledger.disappoint(&key);
+            state.ledger.unassume(&key);
             state.pending.changed(Change::Room);
             if objects::code(&error) == 404 {
                 return;
@@ -296,14 +302,15 @@ impl Scheduler {
             "binding rejected: running Bind plugin \"DefaultBinder\": {}",
             objects::message(&error)
         );
-        self.voice.failed(pod, &why);
-        self.note(pod, "SchedulerError", &why, None).await;
+        self.events.failed(pod, &why);
+        self.write_condition(pod, "SchedulerError", &why, None)
+            .await;
     }
 
     async fn refused(&self, pod: &Pod, message: &str, plan: Option<Plan>) {
-        self.voice.failed(pod, message);
+        self.events.failed(pod, message);
         let node = plan.as_ref().map(|plan| plan.node.clone());
-        self.note(pod, "Unschedulable", message, node.as_deref())
+        self.write_condition(pod, "Unschedulable", message, node.as_deref())
             .await;
         for victim in plan.into_iter().flat_map(|plan| plan.victims) {
             self.evict(&victim.pod, pod, node.as_deref().unwrap_or_default())
@@ -311,7 +318,13 @@ impl Scheduler {
         }
     }
 
-    async fn note(&self, pod: &Pod, reason: &str, message: &str, nominated: Option<&str>) {
+    async fn write_condition(
+        &self,
+        pod: &Pod,
+        reason: &str,
+        message: &str,
+        nominated: Option<&str>,
+    ) {
         if let Err(error) = report::refuse(&self.client, pod, reason, message, nominated).await {
             tracing::debug!(%error, "Condition was not written");
         }
@@ -348,7 +361,7 @@ impl Scheduler {
             .delete(objects::name(victim), &DeleteParams::default())
             .await
         {
-            Ok(_) => self.voice.preempted(victim, by, node),
+            Ok(_) => self.events.preempted(victim, by, node),
             Err(error) => tracing::debug!(%error, "Victim was not removed"),
         }
     }
@@ -362,7 +375,12 @@ fn gated(pod: &Pod) -> bool {
 }
 
 /// Applies a change of a pod to the account and the queue.
-fn hear_pod(state: &mut State, profile: &str, before: Option<&Arc<Pod>>, after: Option<&Arc<Pod>>) {
+fn on_pod_change(
+    state: &mut State,
+    profile: &str,
+    before: Option<&Arc<Pod>>,
+    after: Option<&Arc<Pod>>,
+) {
     let Some(pod) = after.or(before) else { return };
     let key = ObjectKey::of(&pod.metadata);
     let placed = |pod: &Arc<Pod>| objects::node_of(pod).is_some() && !objects::terminal(pod);
@@ -388,7 +406,7 @@ fn hear_pod(state: &mut State, profile: &str, before: Option<&Arc<Pod>>, after: 
     if state.pending.has(&key) {
         state.pending.forget(&key);
     }
-    let social = |pod: &Arc<Pod>| {
+    let seen_by_others = |pod: &Arc<Pod>| {
         (
             placed(pod),
             pod.metadata.labels.clone(),
@@ -397,8 +415,8 @@ fn hear_pod(state: &mut State, profile: &str, before: Option<&Arc<Pod>>, after: 
     };
     if before.is_some_and(placed) && !placed(pod) {
         state.pending.changed(Change::Room);
-    } else if before.map(social) != Some(social(pod)) {
-        state.pending.changed(Change::Neighbours);
+    } else if before.map(seen_by_others) != Some(seen_by_others(pod)) {
+        state.pending.changed(Change::OtherPods);
     }
 }
 
@@ -412,7 +430,7 @@ fn place(state: &mut State, task: Task, budgets: &Mirror<PodDisruptionBudget>) -
     if all.is_empty() {
         return Attempt::Refused {
             message: "no nodes available to schedule pods".to_owned(),
-            social: false,
+            depends_on_other_pods: false,
             plan: None,
         };
     }
@@ -422,9 +440,9 @@ fn place(state: &mut State, task: Task, budgets: &Mirror<PodDisruptionBudget>) -
     for (node, on) in all {
         let name = objects::name(&**node);
         let verdict = match &only {
-            Some(only) if !only.iter().any(|wanted| wanted == name) => Err(Rejection::fixed(
-                "node(s) didn't satisfy plugin(s) [NodeAffinity]",
-            )),
+            Some(only) if !only.iter().any(|wanted| wanted == name) => Err(
+                Rejection::unresolvable("node(s) didn't satisfy plugin(s) [NodeAffinity]"),
+            ),
             _ => filter.check(&state.ledger, node, on),
         };
         match verdict {
@@ -443,7 +461,9 @@ fn place(state: &mut State, task: Task, budgets: &Mirror<PodDisruptionBudget>) -
         .flat_map(|(_, rejection)| rejection.reasons.iter().cloned())
         .collect();
     let mut message = report::histogram(count, reasons.iter());
-    let social = refused.iter().any(|(_, rejection)| rejection.social);
+    let depends_on_other_pods = refused
+        .iter()
+        .any(|(_, rejection)| rejection.depends_on_other_pods);
     let plan = match preempt::find(&mut state.ledger, &task, &refused, &budgets.all()) {
         Outcome::Found(plan) => {
             state.ledger.nominate(&plan.node, task);
@@ -457,7 +477,7 @@ fn place(state: &mut State, task: Task, budgets: &Mirror<PodDisruptionBudget>) -
     };
     Attempt::Refused {
         message,
-        social,
+        depends_on_other_pods,
         plan,
     }
 }

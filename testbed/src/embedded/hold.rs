@@ -22,7 +22,7 @@ use crate::local::progress::{Progress, Report};
 use crate::state;
 
 /// Byte on standard input that detaches the keeper: it then outlives the end of its standard input.
-const LET_GO: u8 = b'\n';
+const DETACH: u8 = b'\n';
 
 /// Arguments of the keeper.
 #[derive(Debug, clap::Args)]
@@ -67,7 +67,7 @@ impl Held {
     pub(crate) async fn detach(mut self) -> anyhow::Result<PathBuf> {
         use tokio::io::AsyncWriteExt;
         self.lifeline
-            .write_all(&[LET_GO])
+            .write_all(&[DETACH])
             .await
             .context("the keeper of the cluster has ended")?;
         self.lifeline
@@ -98,9 +98,7 @@ pub(crate) async fn launch(args: &UpArgs, report: Report<'_>) -> anyhow::Result<
     let output = keeper.stdout.take().context("no pipe from the keeper")?;
     let mut lines = BufReader::new(output).lines();
     while let Some(line) = lines.next_line().await.context("cannot read the keeper")? {
-        match serde_json::from_str(&line)
-            .context("the keeper says something else than it should")?
-        {
+        match serde_json::from_str(&line).context("cannot parse the keeper's announcement")? {
             Announcement::Progress(text) => report(Progress::Note(text)),
             Announcement::Failed(error) => bail!("{error}"),
             Announcement::Ready { kubeconfig } => {
@@ -113,7 +111,7 @@ pub(crate) async fn launch(args: &UpArgs, report: Report<'_>) -> anyhow::Result<
             }
         }
     }
-    bail!("the keeper of the cluster ended without a word")
+    bail!("the keeper of the cluster ended without an announcement")
 }
 
 /// Runs the keeper.
@@ -130,7 +128,7 @@ pub async fn run(args: HoldArgs) -> anyhow::Result<ExitCode> {
     };
     let cluster = tokio::select! {
         cluster = bring_up(&args, &report) => cluster,
-        () = abandoned(lifeline.clone()) => return Ok(ExitCode::FAILURE),
+        () = parent_ended(lifeline.clone()) => return Ok(ExitCode::FAILURE),
         _ = terminate.recv() => return Ok(ExitCode::FAILURE),
     };
     let cluster = match cluster {
@@ -144,7 +142,7 @@ pub async fn run(args: HoldArgs) -> anyhow::Result<ExitCode> {
         kubeconfig: cluster.kubeconfig(),
     })?;
     tokio::select! {
-        () = abandoned(lifeline) => {}
+        () = parent_ended(lifeline) => {}
         _ = terminate.recv() => {}
     }
     cluster.down()?;
@@ -169,8 +167,8 @@ fn lifeline() -> watch::Receiver<()> {
     let (ended, lifeline) = watch::channel(());
     std::thread::spawn(move || {
         let mut byte = [0];
-        let let_go = matches!(std::io::stdin().read(&mut byte), Ok(1)) && byte[0] == LET_GO;
-        if let_go {
+        let detaches = matches!(std::io::stdin().read(&mut byte), Ok(1)) && byte[0] == DETACH;
+        if detaches {
             // Keeps the channel open as long as the process lives.
             std::mem::forget(ended);
         }
@@ -179,7 +177,7 @@ fn lifeline() -> watch::Receiver<()> {
 }
 
 /// Returns when the asking process has ended without detaching; never returns after it has detached.
-async fn abandoned(mut lifeline: watch::Receiver<()>) {
+async fn parent_ended(mut lifeline: watch::Receiver<()>) {
     // No value is ever sent; the only change is the end of the sender.
     let _ = lifeline.changed().await;
 }

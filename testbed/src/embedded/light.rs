@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 /// Label of every light node; its value is the prefix of the names.
 pub const LABEL: &str = "numaresources-testbed/light";
 /// Largest number of concurrent requests.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT: usize = 32;
 /// Namespace of the nodes' leases.
 const LEASES: &str = "kube-node-lease";
 /// Taint that admission gives to a new node until a controller finds it ready.
@@ -188,7 +188,7 @@ impl LightNodes {
         let mut tasks = JoinSet::new();
         tasks.spawn(run_pods(client.clone(), Arc::clone(&spec)));
         futures::stream::iter((0..spec.count).map(Ok))
-            .try_for_each_concurrent(AT_ONCE, |number| register(&client, &spec, number))
+            .try_for_each_concurrent(MAX_CONCURRENT, |number| register(&client, &spec, number))
             .await?;
         if let Some(every) = spec.renew_every {
             tasks.spawn(renew(client.clone(), Arc::clone(&spec), every));
@@ -210,15 +210,15 @@ impl LightNodes {
         self.tasks.shutdown().await;
         let (client, spec) = (&self.client, &self.spec);
         futures::stream::iter((0..spec.count).map(|number| Ok(spec.name(number))))
-            .try_for_each_concurrent(AT_ONCE, |name| async move {
+            .try_for_each_concurrent(MAX_CONCURRENT, |name| async move {
                 let at_once = DeleteParams::default();
                 if spec.topology.is_some() {
-                    gone(topologies(client).delete(&name, &at_once).await)?;
+                    ignore_not_found(topologies(client).delete(&name, &at_once).await)?;
                 }
                 if spec.renew_every.is_some() {
-                    gone(leases(client).delete(&name, &at_once).await)?;
+                    ignore_not_found(leases(client).delete(&name, &at_once).await)?;
                 }
-                gone(
+                ignore_not_found(
                     Api::<Node>::all(client.clone())
                         .delete(&name, &at_once)
                         .await,
@@ -229,7 +229,7 @@ impl LightNodes {
     }
 }
 
-fn gone<T>(result: kube::Result<T>) -> kube::Result<()> {
+fn ignore_not_found<T>(result: kube::Result<T>) -> kube::Result<()> {
     match result {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         other => other.map(drop),
@@ -303,7 +303,7 @@ async fn renew(client: Client, spec: Arc<LightSpec>, every: Duration) {
             .await;
         if let Err(error) = result {
             // The next round tries again.
-            tracing::debug!(node = name, %error, "Lease of a light node not renewed");
+            tracing::debug!(node = name, %error, "Lease of a light node was not renewed");
         }
     }
 }
@@ -316,13 +316,13 @@ async fn run_pods(client: Client, spec: Arc<LightSpec>) {
         .default_backoff()
         .applied_objects()
         .filter_map(|pod| std::future::ready(pod.ok()))
-        .for_each_concurrent(AT_ONCE, |pod| {
+        .for_each_concurrent(MAX_CONCURRENT, |pod| {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
             let ours = node.is_some_and(|node| names.contains(node));
             let client = client.clone();
             async move {
                 if ours && let Err(error) = advance(client, &pod).await {
-                    tracing::warn!(pod = pod.name_any(), %error, "Pod on a light node not advanced");
+                    tracing::warn!(pod = pod.name_any(), %error, "Pod on a light node was not advanced");
                 }
             }
         })

@@ -55,13 +55,13 @@ pub use self::managers::Error as ManagersError;
 use self::managers::Managers;
 use self::status::Run;
 pub use self::tls::ServingError;
-use self::worker::Seen;
+use self::worker::ContainerSnapshot;
 use crate::local::{KubeletSettings, NodePlan};
 use crate::node::control::{ContainerFacts, ExecOutput, Signal, State, Target};
 use crate::node::programs::device_plugin::{self, DeviceArg};
 
 /// Time limit for a node to become ready with all devices.
-const READY: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The podresources socket, relative to the kubelet's directory.
 const PODRESOURCES: &str = "pod-resources/kubelet.sock";
 /// Port of URLs without a port.
@@ -123,17 +123,17 @@ pub struct SimulatedNode {
     settings: Mutex<KubeletSettings>,
     /// Authorities of the client certificates that the node's endpoint accepts.
     authorities: Vec<Vec<u8>>,
-    boot: String,
+    boot_id: String,
     /// Tasks that live as long as the node.
-    lasting: Vec<JoinHandle<()>>,
+    node_tasks: Vec<JoinHandle<()>>,
     /// Tasks that live as long as its kubelet runs.
-    running: Mutex<Vec<JoinHandle<()>>>,
+    kubelet_tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Whether the labels of the plan have been applied.
     is_labelled: AtomicBool,
     /// The running task that serves PodResources.
-    lister: Mutex<Option<JoinHandle<()>>>,
+    podresources_task: Mutex<Option<JoinHandle<()>>>,
     /// Aborted tasks, which may hold sockets until they have ended.
-    ending: Mutex<Vec<JoinHandle<()>>>,
+    aborted_tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for NodeOptions {
@@ -156,11 +156,11 @@ impl std::fmt::Debug for SimulatedNode {
 
 impl Drop for SimulatedNode {
     fn drop(&mut self) {
-        self.abort_running();
-        for task in &self.lasting {
+        self.abort_kubelet_tasks();
+        for task in &self.node_tasks {
             task.abort();
         }
-        self.kubelet.abandon();
+        self.kubelet.abort_workers();
         self.kubelet.launcher.kill_all();
     }
 }
@@ -209,22 +209,22 @@ impl SimulatedNode {
             administrator,
             settings: Mutex::new(settings),
             authorities,
-            boot: uuid::Uuid::new_v4().to_string(),
-            lasting: vec![recording],
-            running: Mutex::default(),
+            boot_id: uuid::Uuid::new_v4().to_string(),
+            node_tasks: vec![recording],
+            kubelet_tasks: Mutex::default(),
             is_labelled: AtomicBool::new(false),
-            lister: Mutex::default(),
-            ending: Mutex::default(),
+            podresources_task: Mutex::default(),
+            aborted_tasks: Mutex::default(),
         };
         node.run().await?;
         let kubelet = &node.kubelet;
-        node.lasting
+        node.node_tasks
             .push(tokio::spawn(Arc::clone(kubelet).follow_pods()));
-        node.lasting
+        node.node_tasks
             .push(tokio::spawn(Arc::clone(kubelet).follow_node()));
         for plugin in node.plugins() {
             let directory = kubelet.layout.kubelet("device-plugins");
-            node.lasting.push(tokio::spawn(async move {
+            node.node_tasks.push(tokio::spawn(async move {
                 if let Err(error) = plugin.run(&directory, std::future::pending()).await {
                     tracing::warn!(%error, "A device plugin ended");
                 }
@@ -233,21 +233,21 @@ impl SimulatedNode {
         Ok(node)
     }
 
-    /// Starts the servers, registers the node and then wakes the kubelet.
+    /// Starts the servers, registers the node and then starts the kubelet.
     async fn run(&self) -> Result<(), Error> {
         let kubelet = &self.kubelet;
-        self.abort_running();
-        self.ended().await;
+        self.abort_kubelet_tasks();
+        self.join_aborted().await;
         let mut tasks = vec![kubelet.managers.serve().await?];
         self.start_podresources().await?;
         let listener = endpoint::listen(kubelet).await?;
         let facts = registration::Facts {
             taints: self.plan.taints.clone(),
             port: endpoint::port(&listener)?,
-            boot: self.boot.clone(),
+            boot_id: self.boot_id.clone(),
         };
         let tls = tls::serving(&kubelet.name, kubelet.addresses.node(), &self.authorities)?;
-        let told = Arc::new(endpoint::Facts {
+        let endpoint_facts = Arc::new(endpoint::Facts {
             settings: self.kubelet_settings(),
             machine: self.plan.machine.clone(),
             access: endpoint::Access::new(kubelet.client.clone(), &kubelet.name),
@@ -256,10 +256,10 @@ impl SimulatedNode {
             Arc::clone(kubelet),
             listener,
             tls,
-            told,
+            endpoint_facts,
         )));
         let registering = registration::register(kubelet, &facts);
-        let mut node = tokio::time::timeout(READY, registering)
+        let mut node = tokio::time::timeout(READY_TIMEOUT, registering)
             .await
             .map_err(|_| {
                 Error::NotReady(kubelet.name.clone(), "it is not registered".to_owned())
@@ -271,9 +271,9 @@ impl SimulatedNode {
             }
             self.is_labelled.store(true, Ordering::Release);
         }
-        kubelet.note_node(node.clone());
-        kubelet.wake(true);
-        registration::greet(kubelet);
+        kubelet.apply_node(node.clone());
+        kubelet.set_running(true);
+        registration::record_start_events(kubelet);
         let manifests = self.kubelet_settings().extra.remove("staticPodPath");
         let manifests = manifests.and_then(|path| path.as_str().map(PathBuf::from));
         tasks.push(tokio::spawn(static_pods::follow(
@@ -285,7 +285,7 @@ impl SimulatedNode {
             facts,
         )));
         tasks.push(tokio::spawn(registration::renew(Arc::clone(kubelet), node)));
-        *lock(&self.running) = tasks;
+        *lock(&self.kubelet_tasks) = tasks;
         Ok(())
     }
 
@@ -312,7 +312,7 @@ impl SimulatedNode {
     }
 
     fn plugins(&self) -> Vec<podresources::device_plugin::Plugin> {
-        let devices = self.pretend_devices();
+        let devices = self.simulated_devices();
         devices
             .map(|(resource, devices)| {
                 let devices = devices.iter().map(|device| DeviceArg {
@@ -325,23 +325,25 @@ impl SimulatedNode {
     }
 
     /// Returns the devices of the machine. Control plane nodes have none.
-    fn pretend_devices(&self) -> impl Iterator<Item = (&String, &Vec<fixtures::machines::Device>)> {
+    fn simulated_devices(
+        &self,
+    ) -> impl Iterator<Item = (&String, &Vec<fixtures::machines::Device>)> {
         let worker = self.plan.taints.is_empty();
         self.plan.machine.devices().iter().filter(move |_| worker)
     }
 
-    fn abort_running(&self) {
-        let mut tasks = std::mem::take(&mut *lock(&self.running));
-        tasks.extend(lock(&self.lister).take());
+    fn abort_kubelet_tasks(&self) {
+        let mut tasks = std::mem::take(&mut *lock(&self.kubelet_tasks));
+        tasks.extend(lock(&self.podresources_task).take());
         for task in &tasks {
             task.abort();
         }
-        lock(&self.ending).append(&mut tasks);
+        lock(&self.aborted_tasks).append(&mut tasks);
     }
 
     /// Waits until the aborted tasks have ended and hold nothing any more.
-    async fn ended(&self) {
-        let tasks = std::mem::take(&mut *lock(&self.ending));
+    async fn join_aborted(&self) {
+        let tasks = std::mem::take(&mut *lock(&self.aborted_tasks));
         for task in tasks {
             // The task was aborted, so its result does not matter.
             let _ = task.await;
@@ -351,19 +353,19 @@ impl SimulatedNode {
     /// Stops the service of the podresources socket and closes all its connections. Returns the path of the socket once nothing is there
     /// any more.
     pub async fn stop_podresources(&self) -> PathBuf {
-        let task = lock(&self.lister).take();
+        let task = lock(&self.podresources_task).take();
         if let Some(task) = task {
             task.abort();
-            lock(&self.ending).push(task);
+            lock(&self.aborted_tasks).push(task);
         }
-        self.ended().await;
+        self.join_aborted().await;
         self.kubelet.layout.kubelet(PODRESOURCES)
     }
 
     /// Serves the podresources socket again.
     pub async fn start_podresources(&self) -> Result<(), Error> {
-        let task = self.kubelet.managers.list().await?;
-        *lock(&self.lister) = Some(task);
+        let task = self.kubelet.managers.serve_podresources().await?;
+        *lock(&self.podresources_task) = Some(task);
         Ok(())
     }
 
@@ -372,12 +374,12 @@ impl SimulatedNode {
         let api: Api<Node> = Api::all(self.administrator.clone());
         let mine = watcher::Config::default().fields(&format!("metadata.name={}", self.name()));
         let mut nodes = Box::pin(watcher(api, mine).default_backoff().applied_objects());
-        let deadline = Instant::now() + READY;
+        let deadline = Instant::now() + READY_TIMEOUT;
         let mut problem = "it has not reported yet".to_owned();
         loop {
             let next = futures::StreamExt::next(&mut nodes);
             match tokio::time::timeout_at(deadline.into(), next).await {
-                Ok(Some(Ok(node))) => match self.unreadiness(&node) {
+                Ok(Some(Ok(node))) => match self.not_ready_reason(&node) {
                     None => return Ok(()),
                     Some(text) => problem = text,
                 },
@@ -390,7 +392,7 @@ impl SimulatedNode {
     }
 
     /// Returns why a Node object does not show this node as ready, or `None` if it does.
-    fn unreadiness(&self, node: &Node) -> Option<String> {
+    fn not_ready_reason(&self, node: &Node) -> Option<String> {
         let Some(status) = &node.status else {
             return Some("it has not reported yet".to_owned());
         };
@@ -402,7 +404,7 @@ impl SimulatedNode {
         if !is_ready {
             return Some("it is not ready".to_owned());
         }
-        let missing = self.pretend_devices().find(|(resource, devices)| {
+        let missing = self.simulated_devices().find(|(resource, devices)| {
             let allocatable = status
                 .allocatable
                 .as_ref()
@@ -455,14 +457,14 @@ impl SimulatedNode {
 
     /// Stops the kubelet. The node goes silent; its containers live on.
     pub fn stop_kubelet(&self) {
-        self.kubelet.wake(false);
-        self.abort_running();
-        self.kubelet.managers.hang_up();
+        self.kubelet.set_running(false);
+        self.abort_kubelet_tasks();
+        self.kubelet.managers.disconnect_plugins();
     }
 
     /// Starts the stopped kubelet with its last settings; returns when the node is ready again.
     pub async fn start_kubelet(&self) -> Result<(), Error> {
-        self.kubelet.find_again();
+        self.kubelet.restore_pods();
         self.run().await?;
         self.ready().await
     }
@@ -478,7 +480,7 @@ impl SimulatedNode {
         settings.clone_into(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
         self.run().await?;
         self.ready().await?;
-        self.kubelet.admit_again().await;
+        self.kubelet.readmit_pods().await;
         Ok(())
     }
 
@@ -491,12 +493,12 @@ impl SimulatedNode {
         self.stop_kubelet();
         let refused = self.kubelet.managers.resume(&self.plan.machine, settings)?;
         settings.clone_into(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
-        self.kubelet.end_all(refused);
+        self.kubelet.evict_all(refused);
         self.run().await?;
         self.ready().await
     }
 
-    fn running(&self, target: &Target) -> Result<Seen, Error> {
+    fn running_container(&self, target: &Target) -> Result<ContainerSnapshot, Error> {
         let snapshots = self.kubelet.snapshots();
         let mut pods = snapshots.into_iter().filter(|snapshot| {
             let metadata = &snapshot.pod.metadata;
@@ -514,7 +516,10 @@ impl SimulatedNode {
     /// Sends a signal to a running container; all but `TERM` go to each of its processes.
     pub fn signal(&self, target: &Target, signal: Signal) -> Result<(), Error> {
         let not_running = || Error::NotRunning(target.clone());
-        let process = self.running(target)?.process.ok_or_else(not_running)?;
+        let process = self
+            .running_container(target)?
+            .process
+            .ok_or_else(not_running)?;
         match signal {
             Signal::Stop => process.signal_all(Number::SIGSTOP),
             Signal::Cont => process.signal_all(Number::SIGCONT),
@@ -534,7 +539,7 @@ impl SimulatedNode {
         command: &[&str],
         limit: Duration,
     ) -> Result<ExecOutput, Error> {
-        let seen = self.running(target)?;
+        let seen = self.running_container(target)?;
         let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
         let output = self.kubelet.exec(&seen.env, &command, limit).await;
         let output = output.map_err(Error::Exec)?;

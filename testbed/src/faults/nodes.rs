@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use futures::future::BoxFuture;
 
-use super::{Error, Failed, Part};
+use super::{BoxError, Error, Part};
 use crate::embedded::node::SimulatedNode;
 use crate::local::NodeHandle;
 use crate::node::control::{Signal, Target};
@@ -13,25 +13,25 @@ use crate::node::control::{Signal, Target};
 /// Operations on the nodes of a cluster that disturbances need.
 pub trait NodeFaults: Send + Sync {
     /// Returns whether a node has this name.
-    fn knows(&self, node: &str) -> bool;
+    fn has_node(&self, node: &str) -> bool;
     /// Sends a signal to a running container.
     fn signal<'a>(
         &'a self,
         node: &'a str,
         target: &'a Target,
         signal: Signal,
-    ) -> BoxFuture<'a, Result<(), Failed>>;
+    ) -> BoxFuture<'a, Result<(), BoxError>>;
     /// Stops the kubelet; containers live on.
-    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
+    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), BoxError>>;
     /// Starts the stopped kubelet with its settings.
-    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
+    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), BoxError>>;
     /// Returns whether another server can replace that of a podresources socket.
-    fn lends_podresources(&self) -> bool;
+    fn can_replace_podresources(&self) -> bool;
     /// Stops the service of the podresources socket and closes all its connections. Returns the path on this machine where another server
     /// can listen instead.
-    fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>>;
+    fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, BoxError>>;
     /// Serves the podresources socket again.
-    fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
+    fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), BoxError>>;
 }
 
 /// The simulated nodes of a cluster, as long as the cluster lives. The reference is weak, so that it does not keep the cluster alive.
@@ -45,8 +45,8 @@ impl SimulatedNodes {
     }
 
     /// Returns the nodes, and the index of the one with this name.
-    pub(crate) fn find(&self, name: &str) -> Result<(Arc<[SimulatedNode]>, usize), Failed> {
-        let gone = || Box::new(Error::NoNode(name.to_owned())) as Failed;
+    pub(crate) fn find(&self, name: &str) -> Result<(Arc<[SimulatedNode]>, usize), BoxError> {
+        let gone = || Box::new(Error::NoNode(name.to_owned())) as BoxError;
         let nodes = self.0.upgrade().ok_or_else(gone)?;
         let index = nodes.iter().position(|node| node.name() == name);
         Ok((nodes, index.ok_or_else(gone)?))
@@ -54,7 +54,7 @@ impl SimulatedNodes {
 }
 
 impl NodeFaults for SimulatedNodes {
-    fn knows(&self, node: &str) -> bool {
+    fn has_node(&self, node: &str) -> bool {
         self.find(node).is_ok()
     }
 
@@ -63,14 +63,14 @@ impl NodeFaults for SimulatedNodes {
         node: &'a str,
         target: &'a Target,
         signal: Signal,
-    ) -> BoxFuture<'a, Result<(), Failed>> {
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
             let (nodes, index) = self.find(node)?;
             Ok(nodes[index].signal(target, signal)?)
         })
     }
 
-    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
             let (nodes, index) = self.find(node)?;
             nodes[index].stop_kubelet();
@@ -78,25 +78,25 @@ impl NodeFaults for SimulatedNodes {
         })
     }
 
-    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
             let (nodes, index) = self.find(node)?;
             Ok(nodes[index].start_kubelet().await?)
         })
     }
 
-    fn lends_podresources(&self) -> bool {
+    fn can_replace_podresources(&self) -> bool {
         true
     }
 
-    fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>> {
+    fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, BoxError>> {
         Box::pin(async move {
             let (nodes, index) = self.find(node)?;
             Ok(nodes[index].stop_podresources().await)
         })
     }
 
-    fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+    fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
             let (nodes, index) = self.find(node)?;
             Ok(nodes[index].start_podresources().await?)
@@ -115,14 +115,14 @@ impl RealNodes {
         Self(nodes.into())
     }
 
-    pub(crate) fn find(&self, name: &str) -> Result<&NodeHandle, Failed> {
+    pub(crate) fn find(&self, name: &str) -> Result<&NodeHandle, BoxError> {
         let found = self.0.iter().find(|node| node.name() == name);
-        found.ok_or_else(|| Box::new(Error::NoNode(name.to_owned())) as Failed)
+        found.ok_or_else(|| Box::new(Error::NoNode(name.to_owned())) as BoxError)
     }
 }
 
 impl NodeFaults for RealNodes {
-    fn knows(&self, node: &str) -> bool {
+    fn has_node(&self, node: &str) -> bool {
         self.find(node).is_ok()
     }
 
@@ -131,7 +131,7 @@ impl NodeFaults for RealNodes {
         node: &'a str,
         target: &'a Target,
         signal: Signal,
-    ) -> BoxFuture<'a, Result<(), Failed>> {
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
             let (runtime, target) = (self.find(node)?.runtime(), target.clone());
             tokio::task::spawn_blocking(move || runtime.signal(&target, signal)).await??;
@@ -139,29 +139,29 @@ impl NodeFaults for RealNodes {
         })
     }
 
-    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move { Ok(self.find(node)?.stop_kubelet().await?) })
     }
 
-    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move { Ok(self.find(node)?.start_kubelet().await?) })
     }
 
-    fn lends_podresources(&self) -> bool {
+    fn can_replace_podresources(&self) -> bool {
         false
     }
 
-    fn stop_podresources<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>> {
+    fn stop_podresources<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<PathBuf, BoxError>> {
         own_socket()
     }
 
-    fn start_podresources<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+    fn start_podresources<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
         own_socket()
     }
 }
 
 /// Returns the error for the socket of a real kubelet, which serves it itself.
-fn own_socket<'a, T: Send + 'a>() -> BoxFuture<'a, Result<T, Failed>> {
+fn own_socket<'a, T: Send + 'a>() -> BoxFuture<'a, Result<T, BoxError>> {
     let error = Error::Unsupported(Part::PodResources.verb());
-    Box::pin(std::future::ready(Err(Box::new(error) as Failed)))
+    Box::pin(std::future::ready(Err(Box::new(error) as BoxError)))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::Failed;
+use super::BoxError;
 use crate::local::assets::Assets;
 use crate::local::control_plane::{API_SERVER, ControlPlane};
 use crate::local::net::Subnet;
@@ -13,7 +13,7 @@ use crate::local::pki::Pki;
 use crate::local::supervise::client::Client as Holder;
 
 /// Time limit for a graceful end; the API server waits for its connections.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The process of an API server.
 #[derive(Clone, Debug)]
@@ -36,14 +36,14 @@ impl ApiServerProcess {
     }
 
     /// Stops the process.
-    pub(super) async fn stop(&self) -> Result<(), Failed> {
+    pub(super) async fn stop(&self) -> Result<(), BoxError> {
         let holder = self.holder.clone();
-        let stop = move || holder.stop(API_SERVER, Signal::SIGTERM as i32, PATIENCE);
+        let stop = move || holder.stop(API_SERVER, Signal::SIGTERM as i32, STOP_TIMEOUT);
         Ok(tokio::task::spawn_blocking(stop).await??)
     }
 
     /// Starts the process without waiting until it answers.
-    pub(super) async fn start(&self) -> Result<(), Failed> {
+    pub(super) async fn start(&self) -> Result<(), BoxError> {
         let this = self.clone();
         tokio::task::spawn_blocking(move || {
             let plane = ControlPlane {

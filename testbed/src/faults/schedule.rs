@@ -63,23 +63,23 @@ pub struct Targets {
 }
 
 /// Pseudorandom numbers from a seed, which are the same on every machine and in every version.
-struct Draws {
+struct SeededRandom {
     seed: u64,
     count: u64,
 }
 
-impl Draws {
+impl SeededRandom {
     fn next(&mut self) -> u64 {
         self.count += 1;
         XxHash64::oneshot(self.seed, &self.count.to_le_bytes())
     }
 
     /// Returns a number from `least` to `most`, both inclusive.
-    fn between(&mut self, least: u64, most: u64) -> u64 {
+    fn in_range(&mut self, least: u64, most: u64) -> u64 {
         least + self.next() % (most - least + 1)
     }
 
-    fn one<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+    fn choose<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         let count = u64::try_from(of.len()).ok().filter(|count| *count > 0)?;
         of.get(usize::try_from(self.next() % count).ok()?)
     }
@@ -89,19 +89,19 @@ impl Schedule {
     /// Draws a schedule: `per_minute` disturbances of all kinds that the targets allow, at random times within `length`. The same arguments
     /// give the same schedule.
     pub fn random(seed: u64, per_minute: u32, length: Duration, targets: &Targets) -> Self {
-        let mut draws = Draws { seed, count: 0 };
+        let mut random = SeededRandom { seed, count: 0 };
         let milliseconds = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         let count = u64::from(per_minute).saturating_mul(milliseconds) / 60_000;
         let mut steps: Vec<Step> = (0..count)
-            .filter_map(|_| step(&mut draws, milliseconds, targets))
+            .filter_map(|_| step(&mut random, milliseconds, targets))
             .collect();
         steps.sort_by_key(|step| step.after_milliseconds);
         Self { seed, steps }
     }
 }
 
-fn step(draws: &mut Draws, length: u64, targets: &Targets) -> Option<Step> {
-    let after_milliseconds = draws.between(0, length);
+fn step(random: &mut SeededRandom, length: u64, targets: &Targets) -> Option<Step> {
+    let after_milliseconds = random.in_range(0, length);
     let kinds = [
         // Failing requests are the most frequent kind.
         (6, !targets.resources.is_empty()),
@@ -116,7 +116,7 @@ fn step(draws: &mut Draws, length: u64, targets: &Targets) -> Option<Step> {
     if total == 0 {
         return None;
     }
-    let mut left = draws.next() % total;
+    let mut left = random.next() % total;
     let kind = weights.iter().position(|&weight| {
         let here = left < weight;
         left = left.saturating_sub(weight);
@@ -125,41 +125,41 @@ fn step(draws: &mut Draws, length: u64, targets: &Targets) -> Option<Step> {
     let (what, longest) = match kind {
         0 => (
             Disturbance::Api {
-                rule: rule(draws, targets)?,
+                rule: rule(random, targets)?,
             },
             5_000,
         ),
-        1 => (watches(draws, targets)?, 0),
+        1 => (watches(random, targets)?, 0),
         2 => (Disturbance::Outage, 3_000),
         3 => {
-            let (namespace, name) = draws.one(&targets.leases)?.clone();
+            let (namespace, name) = random.choose(&targets.leases)?.clone();
             (Disturbance::LoseLease { namespace, name }, 0)
         }
-        4 => process(draws, targets)?,
-        _ => node(draws, targets)?,
+        4 => process(random, targets)?,
+        _ => node(random, targets)?,
     };
     Some(Step {
         after_milliseconds,
         lasting_milliseconds: if longest == 0 {
             0
         } else {
-            draws.between(longest / 10, longest)
+            random.in_range(longest / 10, longest)
         },
         what,
     })
 }
 
-fn select(draws: &mut Draws, targets: &Targets) -> Option<Selector> {
-    let (group, resource) = draws.one(&targets.resources)?;
+fn select(random: &mut SeededRandom, targets: &Targets) -> Option<Selector> {
+    let (group, resource) = random.choose(&targets.resources)?;
     let mut select = Selector::resource(group, resource);
-    select.user = draws.one(&targets.users).cloned();
+    select.user = random.choose(&targets.users).cloned();
     Some(select)
 }
 
-fn rule(draws: &mut Draws, targets: &Targets) -> Option<Rule> {
-    let mut select = select(draws, targets)?;
+fn rule(random: &mut SeededRandom, targets: &Targets) -> Option<Rule> {
+    let mut select = select(random, targets)?;
     let writes = ["create", "update", "patch", "delete"];
-    let (fault, verbs): (Fault, &[&str]) = match draws.between(0, 9) {
+    let (fault, verbs): (Fault, &[&str]) = match random.in_range(0, 9) {
         0 => (Fault::Conflict, &["update", "patch"]),
         1 => (Fault::Expired, &["list", "watch"]),
         2 => (
@@ -172,13 +172,13 @@ fn rule(draws: &mut Draws, targets: &Targets) -> Option<Rule> {
         4 => (Fault::Unavailable, &[]),
         5 => (
             Fault::Hang {
-                milliseconds: draws.between(100, 2_000).try_into().ok(),
+                milliseconds: random.in_range(100, 2_000).try_into().ok(),
             },
             &[],
         ),
         6 => (
             Fault::Delay {
-                milliseconds: draws.between(10, 1_000),
+                milliseconds: random.in_range(10, 1_000),
             },
             &[],
         ),
@@ -186,35 +186,35 @@ fn rule(draws: &mut Draws, targets: &Targets) -> Option<Rule> {
         8 => (Fault::LoseAnswer, &writes),
         _ => (
             Fault::Stale {
-                versions: draws.between(1, 50),
+                versions: random.in_range(1, 50),
             },
             &["list"],
         ),
     };
     select.verbs = verbs.iter().map(|&verb| verb.to_owned()).collect();
-    let share = draws.between(20, 100) as f64 / 100.0;
-    Some(Rule::new(select, fault).probability(share, draws.next()))
+    let share = random.in_range(20, 100) as f64 / 100.0;
+    Some(Rule::new(select, fault).probability(share, random.next()))
 }
 
-fn watches(draws: &mut Draws, targets: &Targets) -> Option<Disturbance> {
-    let select = select(draws, targets)?;
+fn watches(random: &mut SeededRandom, targets: &Targets) -> Option<Disturbance> {
+    let select = select(random, targets)?;
     let ends = [WatchEnd::Closed, WatchEnd::Broken, WatchEnd::Expired];
-    let how = *draws.one(&ends)?;
+    let how = *random.choose(&ends)?;
     Some(Disturbance::EndWatches { select, how })
 }
 
-fn process(draws: &mut Draws, targets: &Targets) -> Option<(Disturbance, u64)> {
-    let process = draws.one(&targets.processes)?.clone();
-    Some(if draws.next().is_multiple_of(2) {
+fn process(random: &mut SeededRandom, targets: &Targets) -> Option<(Disturbance, u64)> {
+    let process = random.choose(&targets.processes)?.clone();
+    Some(if random.next().is_multiple_of(2) {
         (Disturbance::Kill { process }, 0)
     } else {
         (Disturbance::Stop { process }, 5_000)
     })
 }
 
-fn node(draws: &mut Draws, targets: &Targets) -> Option<(Disturbance, u64)> {
-    let node = draws.one(&targets.nodes)?.clone();
-    Some(match draws.between(0, 2) {
+fn node(random: &mut SeededRandom, targets: &Targets) -> Option<(Disturbance, u64)> {
+    let node = random.choose(&targets.nodes)?.clone();
+    Some(match random.in_range(0, 2) {
         0 => (Disturbance::Silence { node }, 10_000),
         1 => (Disturbance::RestartKubelet { node }, 0),
         _ => {
@@ -223,7 +223,7 @@ fn node(draws: &mut Draws, targets: &Targets) -> Option<(Disturbance, u64)> {
                 SocketFault::Garbage,
                 SocketFault::Refuses,
             ];
-            let fault = *draws.one(&faults)?;
+            let fault = *random.choose(&faults)?;
             (Disturbance::PodResources { node, fault }, 5_000)
         }
     })
@@ -300,8 +300,8 @@ mod tests {
     /// If these numbers change, every recorded seed means another schedule.
     #[test]
     fn the_numbers_of_a_seed_are_pinned() {
-        let mut draws = Draws { seed: 42, count: 0 };
-        let numbers = [draws.next(), draws.next(), draws.next()];
+        let mut random = SeededRandom { seed: 42, count: 0 };
+        let numbers = [random.next(), random.next(), random.next()];
         assert_eq!(
             numbers,
             [

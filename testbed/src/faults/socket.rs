@@ -46,11 +46,11 @@ pub struct Error {
 pub struct SocketProxy {
     path: PathBuf,
     /// Where the server's socket is meanwhile, if there is a server.
-    behind: Option<PathBuf>,
+    moved_aside: Option<PathBuf>,
     /// Identity of our socket file, which distinguishes it from that of a restarted server.
     ours: Option<Identity>,
     fault: watch::Sender<Option<SocketFault>>,
-    struck: Arc<AtomicU64>,
+    affected: Arc<AtomicU64>,
     _accepting: JoinSet<()>,
 }
 
@@ -58,15 +58,15 @@ impl Drop for SocketProxy {
     fn drop(&mut self) {
         // A server that was restarted meanwhile has recreated its socket under the name.
         let is_ours = self.ours.is_some() && identity(&self.path) == self.ours;
-        let done = match &self.behind {
+        let done = match &self.moved_aside {
             // The rename moves the name from one socket to the other in one step.
-            Some(behind) if is_ours => std::fs::rename(behind, &self.path),
-            Some(behind) => std::fs::remove_file(behind),
+            Some(moved_aside) if is_ours => std::fs::rename(moved_aside, &self.path),
+            Some(moved_aside) => std::fs::remove_file(moved_aside),
             None if is_ours => std::fs::remove_file(&self.path),
             None => Ok(()),
         };
         if let Err(error) = done {
-            tracing::warn!(path = %self.path.display(), %error, "Socket not put back");
+            tracing::warn!(path = %self.path.display(), %error, "Socket was not restored");
         }
     }
 }
@@ -83,20 +83,20 @@ impl SocketProxy {
             }
         };
         // The names are short because the path of a socket is limited to 107 bytes.
-        let behind = path.with_extension("_");
+        let moved_aside = path.with_extension("_");
         let ours = path.with_extension("-");
         let listener = UnixListener::bind(&ours).map_err(failed("listen beside"))?;
-        std::fs::rename(path, &behind).map_err(|source| {
+        std::fs::rename(path, &moved_aside).map_err(|source| {
             // Only this file has to be removed; nothing else has changed.
             let _ = std::fs::remove_file(&ours);
             failed("move")(source)
         })?;
         std::fs::rename(&ours, path).map_err(failed("replace"))?;
-        Ok(Self::start(path, listener, Some(behind), None))
+        Ok(Self::start(path, listener, Some(moved_aside), None))
     }
 
     /// Replaces a server that was stopped.
-    pub fn instead(path: &Path, fault: SocketFault) -> Result<Self, Error> {
+    pub fn replace(path: &Path, fault: SocketFault) -> Result<Self, Error> {
         let listener = UnixListener::bind(path).map_err(|source| Error {
             action: "listen at",
             path: path.to_owned(),
@@ -108,24 +108,24 @@ impl SocketProxy {
     fn start(
         path: &Path,
         listener: UnixListener,
-        behind: Option<PathBuf>,
+        moved_aside: Option<PathBuf>,
         fault: Option<SocketFault>,
     ) -> Self {
         let fault = watch::Sender::new(fault);
-        let struck = Arc::new(AtomicU64::new(0));
+        let affected = Arc::new(AtomicU64::new(0));
         let mut accepting = JoinSet::new();
         accepting.spawn(accept(
             listener,
-            behind.clone(),
+            moved_aside.clone(),
             fault.subscribe(),
-            Arc::clone(&struck),
+            Arc::clone(&affected),
         ));
         Self {
             path: path.to_owned(),
-            behind,
+            moved_aside,
             ours: identity(path),
             fault,
-            struck,
+            affected,
             _accepting: accepting,
         }
     }
@@ -140,8 +140,8 @@ impl SocketProxy {
     }
 
     /// Returns how many connections a fault affected: those that it closed, and those that were accepted while it was set.
-    pub fn struck(&self) -> u64 {
-        self.struck.load(Ordering::Acquire)
+    pub fn affected(&self) -> u64 {
+        self.affected.load(Ordering::Acquire)
     }
 }
 
@@ -155,9 +155,9 @@ fn identity(path: &Path) -> Option<Identity> {
 
 async fn accept(
     listener: UnixListener,
-    behind: Option<PathBuf>,
+    moved_aside: Option<PathBuf>,
     mut fault: watch::Receiver<Option<SocketFault>>,
-    struck: Arc<AtomicU64>,
+    affected: Arc<AtomicU64>,
 ) {
     let mut connections = JoinSet::new();
     let mut was = *fault.borrow();
@@ -170,7 +170,7 @@ async fn accept(
                 while connections.try_join_next().is_some() {}
                 if std::mem::replace(&mut was, now).is_none() && now.is_some() {
                     // Counted before the connections are closed, because a client whose connection was closed may read the count at once.
-                    struck.fetch_add(connections.len() as u64, Ordering::AcqRel);
+                    affected.fetch_add(connections.len() as u64, Ordering::AcqRel);
                 }
                 connections.abort_all();
                 if changed.is_err() {
@@ -182,31 +182,33 @@ async fn accept(
                 let Ok((client, _)) = accepted else { continue };
                 // Not marked as seen, because the open connections have not been closed for the change yet.
                 let fault = *fault.borrow();
-                struck.fetch_add(u64::from(fault.is_some()), Ordering::AcqRel);
-                connections.spawn(serve(client, behind.clone(), fault));
+                affected.fetch_add(u64::from(fault.is_some()), Ordering::AcqRel);
+                connections.spawn(serve(client, moved_aside.clone(), fault));
             }
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-async fn serve(mut client: UnixStream, behind: Option<PathBuf>, fault: Option<SocketFault>) {
+async fn serve(mut client: UnixStream, moved_aside: Option<PathBuf>, fault: Option<SocketFault>) {
     match fault {
         None => {
-            let Some(behind) = behind else { return };
-            if let Ok(mut server) = UnixStream::connect(&behind).await {
+            let Some(moved_aside) = moved_aside else {
+                return;
+            };
+            if let Ok(mut server) = UnixStream::connect(&moved_aside).await {
                 // Either side may close the connection in any way.
                 let _ = copy_bidirectional(&mut client, &mut server).await;
             }
         }
         Some(SocketFault::Refuses) => {}
         Some(SocketFault::Hangs) => {
-            let mut heard = [0; 4096];
-            while client.read(&mut heard).await.is_ok_and(|count| count > 0) {}
+            let mut input = [0; 4096];
+            while client.read(&mut input).await.is_ok_and(|count| count > 0) {}
         }
         Some(SocketFault::Garbage) => {
-            let mut heard = [0; 4096];
-            while client.read(&mut heard).await.is_ok_and(|count| count > 0) {
+            let mut input = [0; 4096];
+            while client.read(&mut input).await.is_ok_and(|count| count > 0) {
                 if client.write_all(GARBAGE).await.is_err() {
                     return;
                 }

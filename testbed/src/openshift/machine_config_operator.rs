@@ -49,7 +49,7 @@ const WORKER: &str = "worker";
 /// Path of the kubelet configuration file in OpenShift.
 const KUBELET_FILE: &str = "/etc/kubernetes/kubelet.conf";
 /// Interval of the checks without events, because nodes may join.
-const AGAIN: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs until the returned future is dropped.
 pub async fn run(client: Client, machines: Arc<dyn Machines>) {
@@ -70,7 +70,7 @@ pub async fn run(client: Client, machines: Arc<dyn Machines>) {
             Err(error) => tracing::warn!(%error, "Machines are not configured yet"),
         }
         // A timeout is also a reason to check again.
-        let _ = tokio::time::timeout(AGAIN, changes.next()).await;
+        let _ = tokio::time::timeout(CHECK_INTERVAL, changes.next()).await;
     }
 }
 
@@ -104,7 +104,7 @@ struct Rendered {
 }
 
 /// The objects that were read.
-struct Seen {
+struct Objects {
     pools: Vec<MachineConfigPool>,
     configs: Vec<MachineConfig>,
     /// Sorted, the newest first.
@@ -115,13 +115,13 @@ struct Seen {
 impl Operator {
     /// Takes the next step; returns `false` if nothing is left to do.
     async fn step(&self) -> kube::Result<bool> {
-        let seen = self.look().await?;
-        for pool in &seen.pools {
-            if self.generate(pool, &seen).await? {
+        let objects = self.read_objects().await?;
+        for pool in &objects.pools {
+            if self.generate(pool, &objects).await? {
                 return Ok(true);
             }
-            let rendered = render(pool, &seen);
-            let members = members(pool, &seen);
+            let rendered = render(pool, &objects);
+            let members = members(pool, &objects);
             self.report(pool, &rendered, &members).await?;
             if pool.spec.paused {
                 continue;
@@ -139,12 +139,12 @@ impl Operator {
         Ok(false)
     }
 
-    async fn look(&self) -> kube::Result<Seen> {
+    async fn read_objects(&self) -> kube::Result<Objects> {
         let mut kubelet_configs = self.list::<KubeletConfig>().await?;
         kubelet_configs.sort_by_key(|config| {
             std::cmp::Reverse((config.creation_timestamp(), config.name_any()))
         });
-        Ok(Seen {
+        Ok(Objects {
             pools: self.list().await?,
             configs: self.list().await?,
             kubelet_configs,
@@ -167,15 +167,18 @@ impl Operator {
     }
 
     /// Updates the machine configuration that is generated from the pool's `KubeletConfig`; returns whether it changed.
-    async fn generate(&self, pool: &MachineConfigPool, seen: &Seen) -> kube::Result<bool> {
+    async fn generate(&self, pool: &MachineConfigPool, objects: &Objects) -> kube::Result<bool> {
         let name = generated_name(pool);
-        let there = seen.configs.iter().find(|config| config.name_any() == name);
+        let existing = objects
+            .configs
+            .iter()
+            .find(|config| config.name_any() == name);
         let api: Api<MachineConfig> = Api::all(self.client.clone());
-        let Some(wanted) = self.payload_of(pool, seen).await? else {
-            if there.is_some() {
+        let Some(wanted) = self.payload_of(pool, objects).await? else {
+            if existing.is_some() {
                 api.delete(&name, &DeleteParams::default()).await?;
             }
-            return Ok(there.is_some());
+            return Ok(existing.is_some());
         };
         let spec = json!({"config": {
             "ignition": {"version": "3.2.0"},
@@ -186,7 +189,7 @@ impl Operator {
                 "contents": {"source": format!("data:text/plain;charset=utf-8;base64,{}", STANDARD.encode(wanted.to_string()))},
             }]},
         }});
-        if there.is_some_and(|config| config.spec.config == spec["config"]) {
+        if existing.is_some_and(|config| config.spec.config == spec["config"]) {
             return Ok(false);
         }
         let selector = pool
@@ -212,36 +215,42 @@ impl Operator {
     async fn payload_of(
         &self,
         pool: &MachineConfigPool,
-        seen: &Seen,
+        objects: &Objects,
     ) -> kube::Result<Option<Value>> {
-        for config in &seen.kubelet_configs {
+        for config in &objects.kubelet_configs {
             let selector = config.spec.machine_config_pool_selector.as_ref();
             let is_mine = selector.is_some_and(|selector| matches(selector, pool.labels()));
             let (true, Some(payload)) = (is_mine, &config.spec.kubelet_config) else {
                 continue;
             };
-            match payload::over(&KubeletSettings::default(), payload) {
+            match payload::apply(&KubeletSettings::default(), payload) {
                 Ok(_) => {
-                    self.judge(config, "Success", "Success").await?;
+                    self.write_status(config, "Success", "Success").await?;
                     return Ok(Some(payload.clone()));
                 }
                 Err(error) => {
                     let message = format!("Error: {error}");
-                    self.judge(config, "Failure", &message).await?;
+                    self.write_status(config, "Failure", &message).await?;
                 }
             }
         }
         Ok(None)
     }
 
-    async fn judge(&self, config: &KubeletConfig, kind: &str, message: &str) -> kube::Result<()> {
+    async fn write_status(
+        &self,
+        config: &KubeletConfig,
+        kind: &str,
+        message: &str,
+    ) -> kube::Result<()> {
         let status = if kind == "Success" { "True" } else { "False" };
         let last = config
             .status
             .as_ref()
             .map(|status| &status["conditions"][0]);
-        let is_told = last.is_some_and(|last| last["type"] == kind && last["message"] == message);
-        if is_told {
+        let is_written =
+            last.is_some_and(|last| last["type"] == kind && last["message"] == message);
+        if is_written {
             return Ok(());
         }
         let condition = json!({
@@ -287,10 +296,10 @@ impl Operator {
         &self,
         node: &str,
         payload: Option<&Value>,
-    ) -> Result<(), crate::faults::Failed> {
+    ) -> Result<(), crate::faults::BoxError> {
         let base = self.machines.base(node)?;
         let wanted = match payload {
-            Some(payload) => payload::over(&base, payload)?,
+            Some(payload) => payload::apply(&base, payload)?,
             None => base,
         };
         self.machines.restart_kubelet(node, &wanted).await
@@ -339,29 +348,32 @@ fn generated_name(pool: &MachineConfigPool) -> String {
 }
 
 /// Returns the nodes of a pool. A worker that another pool selects belongs to that pool.
-fn members<'a>(pool: &MachineConfigPool, seen: &'a Seen) -> Vec<&'a Node> {
+fn members<'a>(pool: &MachineConfigPool, objects: &'a Objects) -> Vec<&'a Node> {
     let has = |pool: &MachineConfigPool, node: &Node| {
         let selector = pool.spec.node_selector.as_ref();
         selector.is_some_and(|selector| matches(selector, node.labels()))
     };
     let is_others = |node: &Node| {
-        let mut others = seen.pools.iter().filter(|other| other.name_any() != WORKER);
+        let mut others = objects
+            .pools
+            .iter()
+            .filter(|other| other.name_any() != WORKER);
         pool.name_any() == WORKER && others.any(|other| has(other, node))
     };
-    let nodes = seen.nodes.iter();
+    let nodes = objects.nodes.iter();
     nodes
         .filter(|node| has(pool, node) && !is_others(node))
         .collect()
 }
 
 /// Renders all machine configurations that a pool selects into one.
-fn render(pool: &MachineConfigPool, seen: &Seen) -> Rendered {
+fn render(pool: &MachineConfigPool, objects: &Objects) -> Rendered {
     let selector = pool
         .spec
         .machine_config_selector
         .clone()
         .unwrap_or_default();
-    let mine = seen.configs.iter();
+    let mine = objects.configs.iter();
     let mine: Vec<&MachineConfig> = mine
         .filter(|config| matches(&selector, config.labels()))
         .collect();

@@ -21,10 +21,10 @@ const TYPE: [&str; 2] = ["apiVersion", "kind"];
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The payload is not an object.
-    #[error("the kubelet configuration is no object")]
-    NoObject,
+    #[error("the kubelet configuration is not an object")]
+    NotAnObject,
     /// A list of CPUs cannot be parsed.
-    #[error("{RESERVED_CPUS} {0:?} is no list of CPUs")]
+    #[error("{RESERVED_CPUS} {0:?} is not a list of CPUs")]
     Cpus(String),
     /// A field has a value that kubelets do not accept.
     #[error("the kubelet configuration cannot be used")]
@@ -32,8 +32,8 @@ pub enum Error {
 }
 
 /// Returns the settings with every field of the payload applied.
-pub fn over(settings: &KubeletSettings, payload: &Value) -> Result<KubeletSettings, Error> {
-    let payload = payload.as_object().ok_or(Error::NoObject)?;
+pub fn apply(settings: &KubeletSettings, payload: &Value) -> Result<KubeletSettings, Error> {
+    let payload = payload.as_object().ok_or(Error::NotAnObject)?;
     let mut fields: Map<String, Value> = serde_json::from_value(serde_json::to_value(settings)?)?;
     let mut extra = settings.extra.clone();
     for (key, value) in payload {
@@ -75,13 +75,13 @@ mod tests {
             "kind": "KubeletConfiguration", "topologyManagerPolicy": "restricted", "reservedSystemCPUs": "0,4-6", "maxPods": 7,
         });
         let before = KubeletSettings::with_scope(TopologyScope::Pod);
-        let after = over(&before, &payload).unwrap();
+        let after = apply(&before, &payload).unwrap();
         assert_eq!(after.topology_manager_policy, TopologyPolicy::Restricted);
         assert_eq!(after.topology_manager_scope, TopologyScope::Pod);
         assert_eq!(after.cpu_manager_policy, CpuPolicy::Static);
         assert_eq!(after.reserved_cpus, Some(vec![0, 4, 5, 6]));
         assert_eq!(after.extra, [("maxPods".to_owned(), json!(7))].into());
-        assert_eq!(over(&before, &json!({})).unwrap(), before);
+        assert_eq!(apply(&before, &json!({})).unwrap(), before);
     }
 
     #[rstest]
@@ -89,6 +89,6 @@ mod tests {
     #[case::policy(json!({"topologyManagerPolicy": "strict"}))]
     #[case::cpus(json!({"reservedSystemCPUs": "a-b"}))]
     fn what_no_kubelet_knows_is_refused(#[case] payload: Value) {
-        assert!(over(&KubeletSettings::default(), &payload).is_err());
+        assert!(apply(&KubeletSettings::default(), &payload).is_err());
     }
 }

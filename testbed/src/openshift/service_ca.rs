@@ -10,7 +10,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
 /// Annotation of services: the name of the secret to create.
-const WANTED: &str = "service.beta.openshift.io/serving-cert-secret-name";
+const SECRET_NAME: &str = "service.beta.openshift.io/serving-cert-secret-name";
 
 /// Why a secret was not created.
 #[derive(Debug, thiserror::Error)]
@@ -19,8 +19,8 @@ enum Error {
     Certificate(#[from] rcgen::Error),
     #[error("cannot write the secret")]
     Secret(#[from] Box<kube::Error>),
-    #[error("the secret has no form")]
-    Form(#[from] serde_json::Error),
+    #[error("cannot build the secret")]
+    Build(#[from] serde_json::Error),
 }
 
 /// Runs until the returned future is dropped.
@@ -35,7 +35,7 @@ pub async fn run(client: Client) {
             // The watch restarts by itself.
             continue;
         };
-        if let Some(secret) = service.annotations().get(WANTED)
+        if let Some(secret) = service.annotations().get(SECRET_NAME)
             && let Err(error) = sign(&client, &service, secret).await
         {
             tracing::warn!(service = %service.name_any(), %error, "No certificate for a service");

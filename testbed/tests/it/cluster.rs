@@ -14,14 +14,14 @@ use nix::unistd::Pid;
 use testbed::local::{LocalCluster, cluster};
 use testbed::state;
 
-use harness::{HELPER, eventually, kubectl, place, small};
-use outside::{Inside, Outside};
+use harness::{HELPER, eventually, kubectl, small, state_root};
+use outside::{HostState, KernelTraces};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: root, the Kubernetes programs and nftables"]
 async fn cluster_keeps_its_promises_to_pods() {
-    let place = place();
-    let cluster = LocalCluster::up(small(&place, "promises", 2), &|_| {})
+    let state_root = state_root();
+    let cluster = LocalCluster::up(small(&state_root, "promises", 2), &|_| {})
         .await
         .unwrap();
     promises::guaranteed_pods_get_cpus_of_one_zone_and_the_third_is_refused(&cluster).await;
@@ -36,28 +36,28 @@ async fn cluster_keeps_its_promises_to_pods() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: root and the Kubernetes programs"]
 async fn removed_cluster_leaves_nothing_and_its_neighbours_live() {
-    let place = place();
-    let outside = Outside::look();
+    let state_root = state_root();
+    let host = HostState::capture();
     // A foreign process whose name alone looks like a kubelet. A careless clean-up would kill it.
-    let imposter = place.path().join("kubelet");
+    let imposter = state_root.path().join("kubelet");
     fs_err::copy("/bin/sleep", &imposter).unwrap();
     let mut foreign = Command::new(&imposter).arg("1000").spawn().unwrap();
 
-    let first = LocalCluster::up(small(&place, "first", 1), &|_| {})
+    let first = LocalCluster::up(small(&state_root, "first", 1), &|_| {})
         .await
         .unwrap();
-    let second = LocalCluster::up(small(&place, "second", 1), &|_| {})
+    let second = LocalCluster::up(small(&state_root, "second", 1), &|_| {})
         .await
         .unwrap();
     assert_ne!(first.subnet(), second.subnet());
-    let inside = Inside::of(&first);
-    assert!(inside.processes() > 5, "{inside:?}");
+    let traces = KernelTraces::of(&first);
+    assert!(traces.processes() > 5, "{traces:?}");
     let ours = fs_err::read_to_string("/proc/self/cgroup").unwrap();
-    assert_eq!(inside.control_groups().iter().collect::<Vec<_>>(), [&ours]);
+    assert_eq!(traces.control_groups().iter().collect::<Vec<_>>(), [&ours]);
 
     first.down().unwrap();
-    eventually("the first cluster is gone", || inside.is_gone());
-    assert!(!place.path().join("first").exists());
+    eventually("the first cluster is gone", || traces.is_gone());
+    assert!(!state_root.path().join("first").exists());
     assert!(
         foreign.try_wait().unwrap().is_none(),
         "the foreign process was killed"
@@ -65,19 +65,19 @@ async fn removed_cluster_leaves_nothing_and_its_neighbours_live() {
     let nodes = kubectl(&second, &["get", "nodes", "-o", "name"]);
     assert_eq!(nodes, "node/control-plane-0\nnode/worker-0\n");
 
-    let inside = Inside::of(&second);
+    let traces = KernelTraces::of(&second);
     drop(second);
-    eventually("the second cluster is gone", || inside.is_gone());
+    eventually("the second cluster is gone", || traces.is_gone());
     foreign.kill().unwrap();
     foreign.wait().unwrap();
-    outside.assert_unchanged();
+    host.assert_unchanged();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: root and the Kubernetes programs"]
 async fn broken_kubelet_fails_the_start_with_the_end_of_its_log() {
-    let place = place();
-    let mut spec = small(&place, "broken", 1);
+    let state_root = state_root();
+    let mut spec = small(&state_root, "broken", 1);
     let kubelet = &mut spec.nodes[1].kubelet;
     kubelet
         .extra
@@ -88,11 +88,11 @@ async fn broken_kubelet_fails_the_start_with_the_end_of_its_log() {
         .to_string();
     assert!(error.contains("kubelet/worker-0 ended"), "{error}");
     assert!(error.contains("nonsense"), "{error}");
-    let log = place.path().join("broken/logs/kubelet-worker-0.log");
+    let log = state_root.path().join("broken/logs/kubelet-worker-0.log");
     assert!(error.contains(&log.display().to_string()), "{error}");
     assert!(log.exists());
     assert!(
-        state::find(place.path(), "broken").is_err(),
+        state::find(state_root.path(), "broken").is_err(),
         "processes are left"
     );
 
@@ -108,26 +108,26 @@ async fn broken_kubelet_fails_the_start_with_the_end_of_its_log() {
 #[test]
 #[ignore = "real: root and the Kubernetes programs"]
 fn killed_owner_leaves_a_directory_that_the_next_start_removes() {
-    let place = place();
-    let outside = Outside::look();
-    let mut owner = run_in_cluster(&place, "killed", &["sleep", "1000"]);
+    let state_root = state_root();
+    let host = HostState::capture();
+    let mut owner = run_in_cluster(&state_root, "killed", &["sleep", "1000"]);
     let mut command = None;
     eventually("the cluster is up and the command runs", || {
         command = child_named(owner.id(), "sleep");
-        state::find(place.path(), "killed").is_ok() && command.is_some()
+        state::find(state_root.path(), "killed").is_ok() && command.is_some()
     });
-    let inside = Inside::in_dir(place.path(), "killed");
+    let traces = KernelTraces::in_dir(state_root.path(), "killed");
     owner.kill().unwrap();
     owner.wait().unwrap();
     // The command belongs to the user and not to the cluster, so nothing but this test ends it.
     kill(Pid::from_raw(command.unwrap()), Signal::SIGKILL).unwrap();
-    eventually("the cluster ended with its owner", || inside.is_gone());
-    outside.assert_unchanged();
-    assert!(place.path().join("killed").is_dir());
+    eventually("the cluster ended with its owner", || traces.is_gone());
+    host.assert_unchanged();
+    assert!(state_root.path().join("killed").is_dir());
 
-    let mut next = run_in_cluster(&place, "next", &["true"]);
+    let mut next = run_in_cluster(&state_root, "next", &["true"]);
     assert!(ended(&mut next).success());
-    let left: Vec<_> = fs_err::read_dir(place.path())
+    let left: Vec<_> = fs_err::read_dir(state_root.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
         .collect();
@@ -137,14 +137,14 @@ fn killed_owner_leaves_a_directory_that_the_next_start_removes() {
 #[test]
 #[ignore = "real: root and the Kubernetes programs"]
 fn interrupted_start_removes_what_it_began() {
-    let place = place();
-    let mut owner = run_in_cluster(&place, "interrupted", &["sleep", "1000"]);
+    let state_root = state_root();
+    let mut owner = run_in_cluster(&state_root, "interrupted", &["sleep", "1000"]);
     eventually("the holder runs", || {
-        state::find(place.path(), "interrupted").is_ok()
+        state::find(state_root.path(), "interrupted").is_ok()
     });
     kill(Pid::from_raw(owner.id().cast_signed()), Signal::SIGINT).unwrap();
     assert_eq!(ended(&mut owner).code(), Some(130));
-    let records = state::list(place.path()).unwrap();
+    let records = state::list(state_root.path()).unwrap();
     // If the interrupt came before the cluster object existed, a dead record is left, which the next start removes.
     assert!(records.iter().all(|(_, _, runs)| !runs), "{records:?}");
 }
@@ -152,7 +152,7 @@ fn interrupted_start_removes_what_it_began() {
 #[test]
 #[ignore = "real: root and the Kubernetes programs"]
 fn cluster_of_another_process_is_attached_to_and_removed_by_name() {
-    let place = place();
+    let state_root = state_root();
     let output = Command::new(HELPER)
         .args([
             "cluster",
@@ -165,14 +165,14 @@ fn cluster_of_another_process_is_attached_to_and_removed_by_name() {
             "kept",
             "--state-root",
         ])
-        .arg(place.path())
+        .arg(state_root.path())
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("/kept/kubeconfig"));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let attached = runtime
-        .block_on(LocalCluster::attach(place.path(), "kept"))
+        .block_on(LocalCluster::attach(state_root.path(), "kept"))
         .unwrap();
     assert_eq!(
         attached.node("worker-0").unwrap().machine().total_cpus(),
@@ -180,23 +180,23 @@ fn cluster_of_another_process_is_attached_to_and_removed_by_name() {
     );
     drop(attached);
     assert!(
-        state::find(place.path(), "kept").is_ok(),
+        state::find(state_root.path(), "kept").is_ok(),
         "an attached cluster ended with its handle"
     );
-    assert!(cluster::down(place.path(), "kept").unwrap());
-    assert!(!cluster::down(place.path(), "kept").unwrap());
+    assert!(cluster::down(state_root.path(), "kept").unwrap());
+    assert!(!cluster::down(state_root.path(), "kept").unwrap());
 }
 
 #[test]
 fn ordinary_user_is_told_what_is_missing_before_anything_starts() {
-    let place = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     // The copy is in a directory where the user may execute it; the build directory may not allow that.
-    let helper = place.path().join("helper");
+    let helper = dir.path().join("helper");
     fs_err::copy(HELPER, &helper).unwrap();
-    open_to_all(place.path());
+    open_to_all(dir.path());
     let mut up = Command::new(&helper);
     up.args(["cluster", "up", "--cluster", "local", "--state-root"])
-        .arg(place.path().join("state"));
+        .arg(dir.path().join("state"));
     let mut user = nix::unistd::geteuid().as_raw();
     // Anybody but root is an ordinary user already.
     if user == 0 {
@@ -206,14 +206,14 @@ fn ordinary_user_is_told_what_is_missing_before_anything_starts() {
     let output = up.output().unwrap();
     let missing = format!("root, this is user {user}");
     assert_refused(&output, &[&missing, "CAP_SYS_ADMIN"]);
-    assert!(!place.path().join("state").exists());
+    assert!(!dir.path().join("state").exists());
 }
 
 #[test]
 #[ignore = "real: root, to take something from it"]
 fn root_without_a_capability_is_told_which() {
-    let place = place();
-    let state = place.path().join("state");
+    let state_root = state_root();
+    let state = state_root.path().join("state");
     let output = Command::new("setpriv")
         .args([
             "--bounding-set",
@@ -236,14 +236,14 @@ fn root_without_a_capability_is_told_which() {
 #[test]
 #[ignore = "real: root, which this is checked for first"]
 fn wrong_machine_profile_starts_nothing() {
-    let place = place();
-    let profile = place.path().join("machine.yaml");
+    let state_root = state_root();
+    let profile = state_root.path().join("machine.yaml");
     fs_err::write(
         &profile,
         "{name: x, zones: [{cores: 1, memory: 1Gi, hugepages1Gi: 2}]}",
     )
     .unwrap();
-    let state = place.path().join("state");
+    let state = state_root.path().join("state");
     let output = Command::new(HELPER)
         .args(["cluster", "up", "--cluster", "local", "--machine"])
         .arg(&profile)
@@ -260,11 +260,11 @@ fn wrong_machine_profile_starts_nothing() {
 
 #[tokio::test]
 async fn light_nodes_stand_beside_the_others() {
-    let place = tempfile::tempdir().unwrap();
+    let state_root = tempfile::tempdir().unwrap();
     let cluster = |command: &str| {
         let mut cluster = Command::new(HELPER);
         cluster.args(["cluster", command, "--name", "light", "--state-root"]);
-        cluster.arg(place.path());
+        cluster.arg(state_root.path());
         cluster
     };
     let up = cluster("up")
@@ -288,19 +288,19 @@ async fn light_nodes_stand_beside_the_others() {
 #[test]
 #[ignore = "real: root, which this is checked for first"]
 fn light_nodes_are_refused_where_nobody_keeps_them_alive() {
-    let place = place();
+    let state_root = state_root();
     let output = Command::new(HELPER)
         .args(["cluster", "up", "--cluster", "local", "--light-nodes", "1"])
         .arg("--state-root")
-        .arg(place.path().join("state"))
+        .arg(state_root.path().join("state"))
         .output()
         .unwrap();
     assert_refused(&output, &["--light-nodes needs the embedded lane"]);
-    assert!(!place.path().join("state").exists());
+    assert!(!state_root.path().join("state").exists());
 }
 
 /// Starts `cluster run` with a small cluster.
-fn run_in_cluster(place: &tempfile::TempDir, name: &str, command: &[&str]) -> Child {
+fn run_in_cluster(state_root: &tempfile::TempDir, name: &str, command: &[&str]) -> Child {
     Command::new(HELPER)
         .args([
             "cluster",
@@ -313,7 +313,7 @@ fn run_in_cluster(place: &tempfile::TempDir, name: &str, command: &[&str]) -> Ch
             name,
             "--state-root",
         ])
-        .arg(place.path())
+        .arg(state_root.path())
         .arg("--")
         .args(command)
         .stdout(Stdio::null())

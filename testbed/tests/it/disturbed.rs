@@ -21,17 +21,17 @@ use crate::cluster::harness::HELPER;
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Interval of the polls.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Duration in milliseconds of a disturbance that the test ends itself.
-const UNTIL_TOLD: u64 = 3_600_000;
+const UNTIL_STOPPED: u64 = 3_600_000;
 
 /// A cluster whose nodes soon count as silent, and the directory of its files.
-struct Place {
-    cluster: EmbeddedCluster,
+struct TestCluster {
+    inner: EmbeddedCluster,
     _dir: tempfile::TempDir,
 }
 
-impl Place {
+impl TestCluster {
     async fn up(workers: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let machine = Machine::default_profile();
@@ -42,15 +42,18 @@ impl Place {
             ..EmbeddedSpec::new("disturbed", dir.path(), bin_dir, nodes.collect())
         };
         let cluster = Box::pin(EmbeddedCluster::up(spec, &|_| {})).await.unwrap();
-        Self { cluster, _dir: dir }
+        Self {
+            inner: cluster,
+            _dir: dir,
+        }
     }
 
     fn faults(&self) -> Faults {
-        self.cluster.faults()
+        self.inner.faults()
     }
 
     fn pods(&self) -> Api<Pod> {
-        Api::default_namespaced(self.cluster.client())
+        Api::default_namespaced(self.inner.client())
     }
 
     /// Creates a Guaranteed pod on a node.
@@ -94,7 +97,7 @@ impl Place {
 
     /// Waits until a node has this Ready status and these taints.
     async fn node_is(&self, name: &str, ready: &str, taints: &[&str]) {
-        let nodes: Api<Node> = Api::all(self.cluster.client());
+        let nodes: Api<Node> = Api::all(self.inner.client());
         eventually(&format!("{name} is {ready}"), async || {
             let node = nodes.get(name).await.map_err(|error| error.to_string())?;
             let spec = node.spec.unwrap_or_default();
@@ -126,7 +129,7 @@ impl Place {
 
     /// Returns the process id of a pod's container.
     fn pid(&self, name: &str) -> Option<i32> {
-        let node = self.cluster.node("worker-0").unwrap();
+        let node = self.inner.node("worker-0").unwrap();
         let target = Target::new("default", name, "c");
         let containers = node.containers();
         containers.into_iter().find(|one| one.target == target)?.pid
@@ -143,7 +146,7 @@ async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<T, String>) -
                 "never: {what}; seen last: {seen}"
             ),
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -151,7 +154,7 @@ async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<T, String>) -
 fn only(what: Disturbance) -> Schedule {
     let step = Step {
         after_milliseconds: 0,
-        lasting_milliseconds: UNTIL_TOLD,
+        lasting_milliseconds: UNTIL_STOPPED,
         what,
     };
     Schedule {
@@ -162,32 +165,32 @@ fn only(what: Disturbance) -> Schedule {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_node_is_doubted_loses_who_may_not_stay_and_comes_back() {
-    let place = Place::up(1).await;
+    let cluster = TestCluster::up(1).await;
     let unreachable = |seconds: Option<i64>| {
         json!([{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute",
             "tolerationSeconds": seconds}])
     };
-    place
+    cluster
         .pod("leaves", Some("worker-0"), unreachable(Some(1)))
         .await;
-    place
+    cluster
         .pod("stays", Some("worker-0"), unreachable(None))
         .await;
-    place.runs("leaves").await;
-    place.runs("stays").await;
-    let before = place.pid("stays");
-    let faults = place.faults();
+    cluster.runs("leaves").await;
+    cluster.runs("stays").await;
+    let before = cluster.pid("stays");
+    let faults = cluster.faults();
     let silence = only(Disturbance::Silence {
         node: "worker-0".into(),
     });
-    let told = faults.play_until(&silence, async {
+    let outcome = faults.play_until(&silence, async {
         let taints = [
             "node.kubernetes.io/unreachable:NoExecute",
             "node.kubernetes.io/unreachable:NoSchedule",
         ];
-        place.node_is("worker-0", "Unknown", &taints).await;
-        eventually("the pod is told to leave", async || {
-            let pod = place.pods().get("leaves").await.unwrap();
+        cluster.node_is("worker-0", "Unknown", &taints).await;
+        eventually("the pod is deleted", async || {
+            let pod = cluster.pods().get("leaves").await.unwrap();
             pod.metadata
                 .deletion_timestamp
                 .map(|_| ())
@@ -195,9 +198,9 @@ async fn a_silent_node_is_doubted_loses_who_may_not_stay_and_comes_back() {
         })
         .await;
         // The kubelet is stopped, so nothing ends the container.
-        assert!(place.pid("leaves").is_some());
+        assert!(cluster.pid("leaves").is_some());
         eventually("the pod that stays is not ready", async || {
-            let stays = place.pods().get("stays").await.unwrap();
+            let stays = cluster.pods().get("stays").await.unwrap();
             let conditions = stays.status.unwrap().conditions.unwrap();
             let ready = conditions.into_iter().find(|held| held.type_ == "Ready");
             let ready = ready.unwrap();
@@ -209,53 +212,57 @@ async fn a_silent_node_is_doubted_loses_who_may_not_stay_and_comes_back() {
         })
         .await;
     });
-    assert!(matches!(told.await[..], [Some(Ok(1))]));
-    place.node_is("worker-0", "True", &[]).await;
+    assert!(matches!(outcome.await[..], [Some(Ok(1))]));
+    cluster.node_is("worker-0", "True", &[]).await;
     eventually("the pod is gone", async || {
-        let pod = place.pods().get_opt("leaves").await.unwrap();
+        let pod = cluster.pods().get_opt("leaves").await.unwrap();
         pod.map_or(Ok(()), |pod| Err(format!("{:?}", pod.status)))
     })
     .await;
-    let stays = place.runs("stays").await;
+    let stays = cluster.runs("stays").await;
     assert_eq!(
         stays.status.unwrap().container_statuses.unwrap()[0].restart_count,
         0
     );
-    assert_eq!(place.pid("stays"), before);
+    assert_eq!(cluster.pid("stays"), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_container_is_started_again_and_a_stopped_one_goes_on() {
-    let place = Place::up(1).await;
-    place.pod("p", Some("worker-0"), json!([])).await;
-    place.runs("p").await;
-    let first = place.pid("p").unwrap();
-    let faults = place.faults();
+    let cluster = TestCluster::up(1).await;
+    cluster.pod("p", Some("worker-0"), json!([])).await;
+    cluster.runs("p").await;
+    let first = cluster.pid("p").unwrap();
+    let faults = cluster.faults();
     let stop = only(Disturbance::Stop {
-        process: Place::process("p"),
+        process: TestCluster::process("p"),
     });
     let stopped = faults.play_until(&stop, async {
         eventually("it stands still", async || state(first, 'T')).await;
     });
     assert!(matches!(stopped.await[..], [Some(Ok(1))]));
     eventually("it goes on", async || state(first, 'S')).await;
-    assert_eq!(place.pid("p"), Some(first));
+    assert_eq!(cluster.pid("p"), Some(first));
 
     let kill = Disturbance::Kill {
-        process: Place::process("p"),
+        process: TestCluster::process("p"),
     };
-    place.faults().inject(&kill, Duration::ZERO).await.unwrap();
+    cluster
+        .faults()
+        .inject(&kill, Duration::ZERO)
+        .await
+        .unwrap();
     eventually("it is started again", async || {
-        let pod = place.pods().get("p").await.unwrap();
+        let pod = cluster.pods().get("p").await.unwrap();
         let status = pod.status.unwrap_or_default();
         let restarts = status.container_statuses.unwrap_or_default()[0].restart_count;
-        match place.pid("p") {
+        match cluster.pid("p") {
             Some(now) if now != first && restarts == 1 => Ok(()),
             now => Err(format!("{now:?}, {restarts} restarts")),
         }
     })
     .await;
-    place.runs("p").await;
+    cluster.runs("p").await;
 }
 
 /// Checks that a process is in a state, as `/proc/<pid>/stat` names it.
@@ -272,10 +279,10 @@ fn state(pid: i32, wanted: char) -> Result<(), String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_podresources_socket_hangs_lies_or_refuses_and_is_right_again() {
-    let place = Place::up(1).await;
-    place.pod("p", Some("worker-0"), json!([])).await;
-    place.runs("p").await;
-    let node = place.cluster.node("worker-0").unwrap();
+    let cluster = TestCluster::up(1).await;
+    cluster.pod("p", Some("worker-0"), json!([])).await;
+    cluster.runs("p").await;
+    let node = cluster.inner.node("worker-0").unwrap();
     let socket = node.host_path(Path::new("/var/lib/kubelet/pod-resources/kubelet.sock"));
     // One connection serves the whole test, as in an exporter.
     let client = PodResources::new(&Socket::new(socket).unwrap(), Duration::from_secs(3));
@@ -297,7 +304,7 @@ async fn a_podresources_socket_hangs_lies_or_refuses_and_is_right_again() {
         })
     };
     eventually("calls succeed", two).await;
-    let faults = place.faults();
+    let faults = cluster.faults();
     for fault in [
         SocketFault::Hangs,
         SocketFault::Garbage,
@@ -307,25 +314,25 @@ async fn a_podresources_socket_hangs_lies_or_refuses_and_is_right_again() {
             node: "worker-0".into(),
             fault,
         });
-        let struck = faults.play_until(&bad, async {
+        let affected = faults.play_until(&bad, async {
             eventually("a call fails", async || match held().await {
                 Ok(count) => Err(format!("{count} CPUs")),
                 Err(_) => Ok(()),
             })
             .await;
         });
-        let struck = struck.await;
-        let [Some(Ok(struck))] = struck[..] else {
+        let affected = affected.await;
+        let [Some(Ok(affected))] = affected[..] else {
             panic!("{fault:?} did not happen");
         };
-        assert!(struck > 0, "nobody met {fault:?}");
+        assert!(affected > 0, "no connection was affected by {fault:?}");
         eventually("calls succeed again", two).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn disturbances_of_one_kubelet_take_turns() {
-    let place = Place::up(1).await;
+    let cluster = TestCluster::up(1).await;
     let node = || "worker-0".to_owned();
     let what = [
         Disturbance::PodResources {
@@ -345,17 +352,17 @@ async fn disturbances_of_one_kubelet_take_turns() {
         seed: 0,
         steps: steps.collect(),
     };
-    for answer in place.faults().play(&schedule).await {
+    for answer in cluster.faults().play(&schedule).await {
         answer.unwrap();
     }
-    place.node_is("worker-0", "True", &[]).await;
-    place.pod("p", Some("worker-0"), json!([])).await;
-    place.runs("p").await;
+    cluster.node_is("worker-0", "True", &[]).await;
+    cluster.pod("p", Some("worker-0"), json!([])).await;
+    cluster.runs("p").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_run_in_the_end_whatever_a_seed_brings() {
-    let place = Place::up(2).await;
+    let cluster = TestCluster::up(2).await;
     let core = |name: &str| (String::new(), name.to_owned());
     let targets = Targets {
         resources: vec![
@@ -366,19 +373,19 @@ async fn pods_run_in_the_end_whatever_a_seed_brings() {
             ("coordination.k8s.io".to_owned(), "leases".to_owned()),
         ],
         users: vec!["system:*".to_owned()],
-        processes: vec![Place::process("p0"), Place::process("p1")],
+        processes: vec![TestCluster::process("p0"), TestCluster::process("p1")],
         nodes: vec!["worker-0".into(), "worker-1".into()],
         outages: true,
         ..Targets::default()
     };
     let length = Duration::from_secs(15);
     let schedule = Schedule::random(7, 120, length, &targets);
-    let faults = place.faults();
+    let faults = cluster.faults();
     let names: Vec<String> = (0..6).map(|number| format!("p{number}")).collect();
     let create = async {
         for (number, name) in names.iter().enumerate() {
             // Two pods run on the node where their processes are targets; the scheduler places the others.
-            place
+            cluster
                 .pod(name, (number < 2).then_some("worker-0"), json!([]))
                 .await;
             tokio::time::sleep(length / 10).await;
@@ -387,19 +394,19 @@ async fn pods_run_in_the_end_whatever_a_seed_brings() {
     let (answers, ()) = tokio::join!(faults.play(&schedule), create);
     for (step, answer) in schedule.steps.iter().zip(answers) {
         // A process fault may fail, because a container in restart backoff has no process.
-        let strikes_process = matches!(
+        let is_process_fault = matches!(
             step.what,
             Disturbance::Kill { .. } | Disturbance::Stop { .. }
         );
-        assert!(strikes_process || answer.is_ok(), "{step:?}: {answer:?}");
+        assert!(is_process_fault || answer.is_ok(), "{step:?}: {answer:?}");
     }
     for node in ["worker-0", "worker-1"] {
-        place.node_is(node, "True", &[]).await;
+        cluster.node_is(node, "True", &[]).await;
     }
     for name in &names {
-        place.runs(name).await;
+        cluster.runs(name).await;
     }
-    let all = place.pods().list(&ListParams::default()).await.unwrap();
+    let all = cluster.pods().list(&ListParams::default()).await.unwrap();
     let mut there: Vec<String> = all.items.iter().map(kube::ResourceExt::name_any).collect();
     there.sort();
     assert_eq!(there, names);
@@ -407,9 +414,9 @@ async fn pods_run_in_the_end_whatever_a_seed_brings() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn faults_outlive_their_cluster_and_then_do_nothing() {
-    let place = Place::up(1).await;
-    let faults = place.faults();
-    place.cluster.down().unwrap();
+    let cluster = TestCluster::up(1).await;
+    let faults = cluster.faults();
+    cluster.inner.down().unwrap();
     let silence = Disturbance::Silence {
         node: "worker-0".into(),
     };

@@ -16,12 +16,12 @@ use testbed::local::KubeletSettings;
 use testbed::local::kubelet::TopologyScope;
 use testbed::node::control::{Signal, Target};
 
-use harness::Place;
+use harness::TestNode;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_registers_with_the_amounts_of_its_machine_and_all_devices() {
-    let place = Place::up().await;
-    let node: Node = Api::all(place.client()).get("worker-0").await.unwrap();
+    let setup = TestNode::up().await;
+    let node: Node = Api::all(setup.client()).get("worker-0").await.unwrap();
     let status = node.status.unwrap();
     let amount = |name: &str| status.allocatable.as_ref().unwrap()[name].0.clone();
     assert_eq!(amount("cpu"), "44");
@@ -31,7 +31,7 @@ async fn node_registers_with_the_amounts_of_its_machine_and_all_devices() {
     let labels = node.metadata.labels.unwrap();
     assert_eq!(labels["kubernetes.io/hostname"], "worker-0");
     assert!(labels.contains_key("node-role.kubernetes.io/worker"));
-    let configz = place.get("configz").await;
+    let configz = setup.get("configz").await;
     let configz: Value = serde_json::from_str(&configz).unwrap();
     assert_eq!(
         configz["kubeletconfig"]["topologyManagerPolicy"],
@@ -42,8 +42,8 @@ async fn node_registers_with_the_amounts_of_its_machine_and_all_devices() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_runs_and_goes_when_it_is_deleted() {
-    let place = Place::up().await;
-    place
+    let setup = TestNode::up().await;
+    setup
         .create(json!({
             "metadata": {"name": "p"},
             "spec": {
@@ -55,7 +55,7 @@ async fn pod_runs_and_goes_when_it_is_deleted() {
             },
         }))
         .await;
-    let pod = place
+    let pod = setup
         .until("p", "is ready", |pod| {
             harness::condition(pod, "Ready") == "True"
         })
@@ -67,21 +67,21 @@ async fn pod_runs_and_goes_when_it_is_deleted() {
     assert_eq!(container["started"], true);
     assert_eq!(container["allocatedResources"]["cpu"], "2");
     assert_ne!(status["podIP"], status["hostIP"]);
-    let cpus = place.node.containers()[0].cpus.clone();
+    let cpus = setup.node.containers()[0].cpus.clone();
     assert!(!cpus.is_empty());
     assert!(
-        place
+        setup
             .node
             .state_file("cpu_manager_state")
             .unwrap()
             .contains(&cpus)
     );
 
-    let deletion = place.pods().delete("p", &DeleteParams::default()).await;
+    let deletion = setup.pods().delete("p", &DeleteParams::default()).await;
     deletion.unwrap();
-    place.gone("p").await;
+    setup.until_gone("p").await;
     harness::eventually("the node hears of it", || {
-        let containers = place.node.containers();
+        let containers = setup.node.containers();
         containers.iter().all(|one| one.target.pod != "p")
     })
     .await;
@@ -89,8 +89,8 @@ async fn pod_runs_and_goes_when_it_is_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_that_fits_no_zone_is_refused_as_by_a_kubelet() {
-    let place = Place::up().await;
-    place
+    let setup = TestNode::up().await;
+    setup
         .create(json!({
             "metadata": {"name": "p"},
             "spec": {"containers": [{
@@ -99,7 +99,7 @@ async fn pod_that_fits_no_zone_is_refused_as_by_a_kubelet() {
             }]},
         }))
         .await;
-    let pod = place
+    let pod = setup
         .until("p", "failed", |pod| harness::phase(pod) == "Failed")
         .await;
     let status = pod.status.unwrap();
@@ -110,7 +110,7 @@ async fn pod_that_fits_no_zone_is_refused_as_by_a_kubelet() {
     );
     assert_eq!(status.conditions.unwrap_or_default().len(), 0);
     assert!(status.container_statuses.is_none());
-    place
+    setup
         .event(
             "TopologyAffinityError",
             "Resources cannot be allocated with Topology locality",
@@ -120,8 +120,8 @@ async fn pod_that_fits_no_zone_is_refused_as_by_a_kubelet() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn init_containers_come_first_and_sidecars_end_last() {
-    let place = Place::up().await;
-    place
+    let setup = TestNode::up().await;
+    setup
         .create(json!({
             "metadata": {"name": "p"},
             "spec": {
@@ -134,7 +134,7 @@ async fn init_containers_come_first_and_sidecars_end_last() {
             },
         }))
         .await;
-    let pod = place
+    let pod = setup
         .until("p", "succeeded", |pod| harness::phase(pod) == "Succeeded")
         .await;
     let status = serde_json::to_value(pod.status.unwrap()).unwrap();
@@ -150,7 +150,7 @@ async fn init_containers_come_first_and_sidecars_end_last() {
         [0, 143].map(Value::from).contains(&sidecar["exitCode"]),
         "{sidecar}"
     );
-    let at = |ended: &Value, moment: &str| ended[moment].as_str().unwrap().to_owned();
+    let at = |ended: &Value, field: &str| ended[field].as_str().unwrap().to_owned();
     assert!(
         at(&init, "finishedAt") <= at(&sidecar, "startedAt"),
         "{init} {sidecar}"
@@ -169,26 +169,26 @@ async fn init_containers_come_first_and_sidecars_end_last() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_container_is_restarted_at_once_and_then_with_a_delay() {
-    let place = Place::up().await;
-    place
+    let setup = TestNode::up().await;
+    setup
         .create(json!({
             "metadata": {"name": "p"},
             "spec": {"containers": [{"name": "c", "command": ["/bin/sleep", "x"]}]},
         }))
         .await;
     let waits = |pod: &Pod| harness::waiting(pod) == "CrashLoopBackOff";
-    let pod = place.until("p", "backs off", waits).await;
+    let pod = setup.until("p", "backs off", waits).await;
     let container = pod.status.unwrap().container_statuses.unwrap().remove(0);
     assert_eq!(container.restart_count, 1);
     let last = container.last_state.unwrap().terminated.unwrap();
     assert_eq!((last.exit_code, last.reason.as_deref()), (2, Some("Error")));
-    let log = place.get("containerLogs/default/p/c").await;
+    let log = setup.get("containerLogs/default/p/c").await;
     assert_eq!(log, "sleep: invalid time interval 'x'\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_start_says_why() {
-    let place = Place::up().await;
+    let setup = TestNode::up().await;
     for (name, container) in [
         (
             "image",
@@ -201,7 +201,7 @@ async fn what_cannot_start_says_why() {
             json!({"name": "c", "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "no", "key": "k"}}}]}),
         ),
     ] {
-        place
+        setup
             .create(json!({"metadata": {"name": name}, "spec": {"containers": [container]}}))
             .await;
     }
@@ -212,18 +212,18 @@ async fn what_cannot_start_says_why() {
         ("config", "CreateContainerConfigError"),
     ] {
         let waits = |pod: &Pod| harness::waiting(pod) == reason;
-        place.until(name, reason, waits).await;
+        setup.until(name, reason, waits).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_a_config_map_follow_it() {
-    let place = Place::up().await;
-    let maps: Api<ConfigMap> = Api::default_namespaced(place.client());
+    let setup = TestNode::up().await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(setup.client());
     let map = json!({"metadata": {"name": "m"}, "data": {"k": "one"}});
     let map = serde_json::from_value(map).unwrap();
     maps.create(&PostParams::default(), &map).await.unwrap();
-    place
+    setup
         .create(json!({
             "metadata": {"name": "p", "labels": {"a": "b"}},
             "spec": {
@@ -238,15 +238,15 @@ async fn files_of_a_config_map_follow_it() {
             },
         }))
         .await;
-    place
+    setup
         .until("p", "is ready", |pod| {
             harness::condition(pod, "Ready") == "True"
         })
         .await;
     let target = Target::new("default", "p", "c");
     let limit = Duration::from_secs(10);
-    let uid = place.pods().get("p").await.unwrap().metadata.uid.unwrap();
-    let volumes = place
+    let uid = setup.pods().get("p").await.unwrap().metadata.uid.unwrap();
+    let volumes = setup
         .node
         .host_path(std::path::Path::new("/var/lib/kubelet/pods"))
         .join(uid)
@@ -262,9 +262,9 @@ async fn files_of_a_config_map_follow_it() {
         read("kubernetes.io~configmap/m/k") == "two"
     })
     .await;
-    let refused = place.node.exec(&target, &["/bin/nothing"], limit).await;
+    let refused = setup.node.exec(&target, &["/bin/nothing"], limit).await;
     assert!(refused.is_err());
-    let slept = place
+    let slept = setup
         .node
         .exec(&target, &["/bin/sleep", "0"], limit)
         .await
@@ -274,40 +274,40 @@ async fn files_of_a_config_map_follow_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_process_is_started_again_and_a_frozen_one_is_not() {
-    let place = Place::up().await;
-    place
+    let setup = TestNode::up().await;
+    setup
         .create(json!({
             "metadata": {"name": "p"},
             "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "c"}]},
         }))
         .await;
-    place
+    setup
         .until("p", "is ready", |pod| {
             harness::condition(pod, "Ready") == "True"
         })
         .await;
     let target = Target::new("default", "p", "c");
-    place.node.signal(&target, Signal::Kill).unwrap();
+    setup.node.signal(&target, Signal::Kill).unwrap();
     let restarted =
         |pod: &Pod| harness::condition(pod, "Ready") == "True" && harness::restarts(pod) == 1;
-    let pod = place.until("p", "runs again", restarted).await;
+    let pod = setup.until("p", "runs again", restarted).await;
     let status = pod.status.unwrap().container_statuses.unwrap().remove(0);
     assert_eq!(
         status.last_state.unwrap().terminated.unwrap().exit_code,
         137
     );
-    place.node.signal(&target, Signal::Stop).unwrap();
-    place
+    setup.node.signal(&target, Signal::Stop).unwrap();
+    setup
         .pods()
         .delete("p", &DeleteParams::default())
         .await
         .unwrap();
-    place.gone("p").await;
+    setup.until_gone("p").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_that_the_server_has_no_more_leaves_its_room_at_once() {
-    let place = Place::up().await;
+    let setup = TestNode::up().await;
     let large = |name: &str| {
         json!({
             "metadata": {"name": name},
@@ -323,45 +323,45 @@ async fn pod_that_the_server_has_no_more_leaves_its_room_at_once() {
         })
     };
     let ready = |pod: &Pod| harness::condition(pod, "Ready") == "True";
-    place.create(large("first")).await;
-    place.until("first", "is ready", ready).await;
-    let deletion = place.pods().delete("first", &DeleteParams::default()).await;
+    setup.create(large("first")).await;
+    setup.until("first", "is ready", ready).await;
+    let deletion = setup.pods().delete("first", &DeleteParams::default()).await;
     deletion.unwrap();
-    place.gone("first").await;
-    place.create(large("second")).await;
-    let judged = |pod: &Pod| ready(pod) || harness::phase(pod) == "Failed";
-    let pod = place
-        .until("second", "was admitted or refused", judged)
+    setup.until_gone("first").await;
+    setup.create(large("second")).await;
+    let admitted_or_refused = |pod: &Pod| ready(pod) || harness::phase(pod) == "Failed";
+    let pod = setup
+        .until("second", "was admitted or refused", admitted_or_refused)
         .await;
     assert_eq!(harness::phase(&pod), "Running");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopped_kubelet_is_silent_and_its_containers_live_on() {
-    let place = Place::up().await;
-    place
+    let setup = TestNode::up().await;
+    setup
         .create(json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}))
         .await;
-    place
+    setup
         .until("p", "is ready", |pod| {
             harness::condition(pod, "Ready") == "True"
         })
         .await;
-    let before = place.node.containers();
-    place.node.stop_kubelet();
-    place
+    let before = setup.node.containers();
+    setup.node.stop_kubelet();
+    setup
         .create(json!({"metadata": {"name": "late"}, "spec": {"containers": [{"name": "c"}]}}))
         .await;
     let settings = KubeletSettings::with_scope(TopologyScope::Pod);
-    place.node.restart_kubelet(&settings).await.unwrap();
-    place
+    setup.node.restart_kubelet(&settings).await.unwrap();
+    setup
         .until("late", "is ready", |pod| {
             harness::condition(pod, "Ready") == "True"
         })
         .await;
-    let configz: Value = serde_json::from_str(&place.get("configz").await).unwrap();
+    let configz: Value = serde_json::from_str(&setup.get("configz").await).unwrap();
     assert_eq!(configz["kubeletconfig"]["topologyManagerScope"], "pod");
-    let after = place.node.containers();
+    let after = setup.node.containers();
     let pid = |list: &[testbed::node::control::ContainerFacts]| {
         list.iter().find(|one| one.target.pod == "p").unwrap().pid
     };
@@ -370,8 +370,8 @@ async fn stopped_kubelet_is_silent_and_its_containers_live_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn podresources_tell_what_a_pod_holds() {
-    let place = Place::up().await;
-    place
+    let setup = TestNode::up().await;
+    setup
         .create(json!({
             "metadata": {"name": "p"},
             "spec": {"containers": [{
@@ -380,12 +380,12 @@ async fn podresources_tell_what_a_pod_holds() {
             }]},
         }))
         .await;
-    place
+    setup
         .until("p", "is ready", |pod| {
             harness::condition(pod, "Ready") == "True"
         })
         .await;
-    let path = place.node.host_path(std::path::Path::new(
+    let path = setup.node.host_path(std::path::Path::new(
         "/var/lib/kubelet/pod-resources/kubelet.sock",
     ));
     let socket = podresources::socket::Socket::new(path).unwrap();
@@ -401,8 +401,8 @@ async fn podresources_tell_what_a_pod_holds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubelet_with_other_settings_keeps_what_pods_have_or_does_not_start() {
-    let place = Place::up().await;
-    place
+    let setup = TestNode::up().await;
+    setup
         .create(json!({
             "metadata": {"name": "p"},
             "spec": {"containers": [{
@@ -411,23 +411,23 @@ async fn kubelet_with_other_settings_keeps_what_pods_have_or_does_not_start() {
             }]},
         }))
         .await;
-    place
+    setup
         .until("p", "is ready", |pod| {
             harness::condition(pod, "Ready") == "True"
         })
         .await;
-    let before = place.node.state_file("cpu_manager_state").unwrap();
+    let before = setup.node.state_file("cpu_manager_state").unwrap();
     assert!(before.contains("entries"), "{before}");
     let scope = KubeletSettings::with_scope(TopologyScope::Pod);
-    place.node.reconfigure_kubelet(&scope).await.unwrap();
-    assert_eq!(place.node.state_file("cpu_manager_state").unwrap(), before);
+    setup.node.reconfigure_kubelet(&scope).await.unwrap();
+    assert_eq!(setup.node.state_file("cpu_manager_state").unwrap(), before);
     assert_eq!(
-        harness::phase(&place.pods().get("p").await.unwrap()),
+        harness::phase(&setup.pods().get("p").await.unwrap()),
         "Running"
     );
 
     let unmanaged = KubeletSettings::unmanaged();
-    let error = place
+    let error = setup
         .node
         .reconfigure_kubelet(&unmanaged)
         .await
@@ -435,17 +435,17 @@ async fn kubelet_with_other_settings_keeps_what_pods_have_or_does_not_start() {
     let words = format!("{:#}", anyhow::Error::from(error));
     let why = r#"start cpu manager error: could not restore state from checkpoint: configured policy "none" differs from state checkpoint policy "static""#;
     assert!(words.contains(why), "{words}");
-    assert_eq!(place.node.kubelet_settings(), scope);
-    place.node.reconfigure_kubelet(&scope).await.unwrap();
-    assert_eq!(place.node.state_file("cpu_manager_state").unwrap(), before);
+    assert_eq!(setup.node.kubelet_settings(), scope);
+    setup.node.reconfigure_kubelet(&scope).await.unwrap();
+    assert_eq!(setup.node.state_file("cpu_manager_state").unwrap(), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hooks_run_after_the_start_and_before_the_end() {
-    let place = Place::up().await;
+    let setup = TestNode::up().await;
     let touch = |file: &str| json!({"exec": {"command": ["touch", format!("/run/h/{file}")]}});
     let mounts = json!([{"name": "h", "mountPath": "/run/h"}]);
-    place
+    setup
         .create(json!({
             "metadata": {"name": "p"},
             "spec": {
@@ -459,29 +459,29 @@ async fn hooks_run_after_the_start_and_before_the_end() {
         }))
         .await;
     let file = |name: &str| {
-        place
+        setup
             .node
             .host_path(&std::path::Path::new("/run/hooks").join(name))
     };
     harness::eventually("the hook after the start ran", || file("started").exists()).await;
     assert!(!file("ended").exists());
-    place
+    setup
         .until("p", "is ready", |pod| {
             harness::condition(pod, "Ready") == "True"
         })
         .await;
-    let deletion = place.pods().delete("p", &DeleteParams::default()).await;
+    let deletion = setup.pods().delete("p", &DeleteParams::default()).await;
     deletion.unwrap();
-    place.gone("p").await;
+    setup.until_gone("p").await;
     assert!(file("ended").exists());
-    place.event("FailedPreStopHook", "PreStopHook failed").await;
+    setup.event("FailedPreStopHook", "PreStopHook failed").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn container_whose_hook_fails_after_its_start_is_started_again() {
-    let place = Place::up().await;
+    let setup = TestNode::up().await;
     let hook = json!({"postStart": {"httpGet": {"port": 1, "path": "/"}}});
-    place
+    setup
         .create(json!({
             "metadata": {"name": "p"},
             "spec": {
@@ -490,11 +490,11 @@ async fn container_whose_hook_fails_after_its_start_is_started_again() {
             },
         }))
         .await;
-    place
+    setup
         .until("p", "is started again", |pod| harness::restarts(pod) > 0)
         .await;
-    place
+    setup
         .event("FailedPostStartHook", "PostStartHook failed")
         .await;
-    place.event("Killing", "FailedPostStartHook").await;
+    setup.event("Killing", "FailedPostStartHook").await;
 }

@@ -20,7 +20,7 @@ use podresources::v1::pod_resources_lister_client::PodResourcesListerClient;
 use serde_json::json;
 use testbed::embedded::light::{LightNodes, LightSpec};
 use testbed::faults::socket::{SocketFault, SocketProxy};
-use testbed::faults::{Disturbance, Error, Failed, Faults, NodeFaults, Process};
+use testbed::faults::{BoxError, Disturbance, Error, Faults, NodeFaults, Process};
 use testbed::node::control::{Signal, Target};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
@@ -43,20 +43,20 @@ async fn start_with(options: Options) -> (Running, Client) {
 
 /// Nodes that only record the operations on them.
 #[derive(Default)]
-struct Remembering {
+struct RecordingNodes {
     done: Mutex<Vec<String>>,
     socket: PathBuf,
 }
 
-impl Remembering {
-    fn note(&self, what: String) -> BoxFuture<'_, Result<(), Failed>> {
+impl RecordingNodes {
+    fn record(&self, what: String) -> BoxFuture<'_, Result<(), BoxError>> {
         self.done.lock().unwrap().push(what);
         Box::pin(std::future::ready(Ok(())))
     }
 }
 
-impl NodeFaults for Remembering {
-    fn knows(&self, node: &str) -> bool {
+impl NodeFaults for RecordingNodes {
+    fn has_node(&self, node: &str) -> bool {
         node == "n"
     }
 
@@ -65,23 +65,23 @@ impl NodeFaults for Remembering {
         node: &'a str,
         target: &'a Target,
         signal: Signal,
-    ) -> BoxFuture<'a, Result<(), Failed>> {
-        self.note(format!("{signal:?} {node} {target}"))
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.record(format!("{signal:?} {node} {target}"))
     }
 
-    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
-        self.note(format!("stop kubelet {node}"))
+    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.record(format!("stop kubelet {node}"))
     }
 
-    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
-        self.note(format!("start kubelet {node}"))
+    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.record(format!("start kubelet {node}"))
     }
 
-    fn lends_podresources(&self) -> bool {
+    fn can_replace_podresources(&self) -> bool {
         true
     }
 
-    fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>> {
+    fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, BoxError>> {
         self.done
             .lock()
             .unwrap()
@@ -89,8 +89,8 @@ impl NodeFaults for Remembering {
         Box::pin(std::future::ready(Ok(self.socket.clone())))
     }
 
-    fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
-        self.note(format!("start podresources {node}"))
+    fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.record(format!("start podresources {node}"))
     }
 }
 
@@ -134,7 +134,7 @@ async fn a_leader_loses_its_lease_to_somebody_else() {
 #[tokio::test]
 async fn nodes_and_processes_are_disturbed_and_put_right_again() {
     let (server, client) = start().await;
-    let nodes = Arc::new(Remembering::default());
+    let nodes = Arc::new(RecordingNodes::default());
     let handles: Arc<dyn NodeFaults> = Arc::clone(&nodes) as _;
     let faults = Faults::new(client, Some(server.faults()), Some(handles));
     let process = Process {
@@ -230,13 +230,13 @@ async fn a_socket_passes_hangs_answers_garbage_refuses_and_is_given_back() {
     assert!(waited.await.is_err());
     // The proxy may not have counted the connection yet.
     let counted = async {
-        while proxy.struck() < 4 {
+        while proxy.affected() < 4 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     tokio::time::timeout(PATIENCE, counted).await.unwrap();
     // The closed connection counts too: it met the first fault.
-    assert_eq!(proxy.struck(), 4);
+    assert_eq!(proxy.affected(), 4);
 
     drop(proxy);
     let mut direct = UnixStream::connect(&path).await.unwrap();
@@ -260,10 +260,10 @@ async fn a_server_that_came_anew_keeps_its_name_and_one_that_was_stopped_is_stoo
     second.abort();
     std::fs::remove_file(&path).unwrap();
 
-    let bad = SocketProxy::instead(&path, SocketFault::Garbage).unwrap();
+    let bad = SocketProxy::replace(&path, SocketFault::Garbage).unwrap();
     let mut garbled = UnixStream::connect(&path).await.unwrap();
     assert_ne!(ask(&mut garbled).await, b"ping");
-    assert_eq!(bad.struck(), 1);
+    assert_eq!(bad.affected(), 1);
     drop(bad);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -4,35 +4,38 @@ mod harness;
 
 use serde_json::json;
 
-use harness::{Place, daemon_set, deployment, image, sleeper};
+use harness::{TestCluster, daemon_set, deployment, image, sleeper};
 
 const IMAGE_OF_POD: &str = "jsonpath={.spec.template.spec.containers[0].image}";
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn cordoned_node_takes_no_pods_until_it_is_uncordoned() {
-    let place = Place::up(1).await;
+    let cluster = TestCluster::up(1).await;
     assert_eq!(
-        place.ok(&["cordon", "worker-0"]).await,
+        cluster.ok(&["cordon", "worker-0"]).await,
         "node/worker-0 cordoned\n"
     );
     assert_eq!(
-        place.ok(&["cordon", "worker-0"]).await,
+        cluster.ok(&["cordon", "worker-0"]).await,
         "node/worker-0 already cordoned\n"
     );
-    let nodes = place.ok(&["get", "nodes", "--no-headers"]).await;
+    let nodes = cluster.ok(&["get", "nodes", "--no-headers"]).await;
     assert!(nodes.contains("Ready,SchedulingDisabled"), "{nodes}");
-    place.apply(&deployment("web", 1)).await;
+    cluster.apply(&deployment("web", 1)).await;
     let unschedulable = ["get", "events", "--field-selector=reason=FailedScheduling"];
-    let told = place
+    let message = cluster
         .eventually(&unschedulable, |out| out.contains("pod/web-"))
         .await;
-    assert!(told.contains("1 node(s) were unschedulable"), "{told}");
+    assert!(
+        message.contains("1 node(s) were unschedulable"),
+        "{message}"
+    );
     assert_eq!(
-        place.ok(&["uncordon", "worker-0"]).await,
+        cluster.ok(&["uncordon", "worker-0"]).await,
         "node/worker-0 uncordoned\n"
     );
-    place
+    cluster
         .ok(&["rollout", "status", "deployment/web", "--timeout=30s"])
         .await;
 }
@@ -40,19 +43,19 @@ async fn cordoned_node_takes_no_pods_until_it_is_uncordoned() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn drain_moves_pods_as_far_as_their_budget_lets_it_and_leaves_daemons() {
-    let place = Place::up(2).await;
-    place.apply(&daemon_set("agent")).await;
-    place
+    let cluster = TestCluster::up(2).await;
+    cluster.apply(&daemon_set("agent")).await;
+    cluster
         .ok(&["rollout", "status", "ds/agent", "--timeout=30s"])
         .await;
     // All pods of the Deployment run on the node to be drained.
-    place.ok(&["cordon", "worker-1"]).await;
-    place.apply(&deployment("web", 2)).await;
-    place
+    cluster.ok(&["cordon", "worker-1"]).await;
+    cluster.apply(&deployment("web", 2)).await;
+    cluster
         .ok(&["rollout", "status", "deployment/web", "--timeout=30s"])
         .await;
-    place.ok(&["uncordon", "worker-1"]).await;
-    place
+    cluster.ok(&["uncordon", "worker-1"]).await;
+    cluster
         .ok(&[
             "create",
             "pdb",
@@ -68,14 +71,14 @@ async fn drain_moves_pods_as_far_as_their_budget_lets_it_and_leaves_daemons() {
         "-o",
         "jsonpath={.status.currentHealthy}",
     ];
-    place.eventually(&covered, |out| out == "2").await;
+    cluster.eventually(&covered, |out| out == "2").await;
 
-    let refused = place.refused(&["drain", "worker-0"]).await;
+    let refused = cluster.refused(&["drain", "worker-0"]).await;
     let daemons =
         "cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore): default/agent-";
     assert!(refused.contains(daemons), "{refused}");
     let drain = ["drain", "worker-0", "--ignore-daemonsets"];
-    let refused = place
+    let refused = cluster
         .refused(&[&drain[..], &["--timeout=2s"]].concat())
         .await;
     assert!(
@@ -87,7 +90,7 @@ async fn drain_moves_pods_as_far_as_their_budget_lets_it_and_leaves_daemons() {
         "{refused}"
     );
     let on = |node: &str| format!("--field-selector=spec.nodeName={node}");
-    let there = place
+    let there = cluster
         .ok(&[
             "get",
             "pods",
@@ -101,20 +104,20 @@ async fn drain_moves_pods_as_far_as_their_budget_lets_it_and_leaves_daemons() {
     assert_eq!(there.lines().count(), 2, "{there}");
 
     let patch = r#"{"spec":{"minAvailable":1}}"#;
-    place
+    cluster
         .ok(&["patch", "pdb", "web", "--type=merge", "-p", patch])
         .await;
-    let drained = place.ok(&[&drain[..], &["--timeout=50s"]].concat()).await;
+    let drained = cluster.ok(&[&drain[..], &["--timeout=50s"]].concat()).await;
     assert!(
         drained.starts_with("node/worker-0 already cordoned\n"),
         "{drained}"
     );
     assert!(drained.ends_with("node/worker-0 drained\n"), "{drained}");
     assert_eq!(drained.matches(" evicted\n").count(), 2, "{drained}");
-    place
+    cluster
         .ok(&["rollout", "status", "deployment/web", "--timeout=30s"])
         .await;
-    let moved = place
+    let moved = cluster
         .ok(&[
             "get",
             "pods",
@@ -126,7 +129,7 @@ async fn drain_moves_pods_as_far_as_their_budget_lets_it_and_leaves_daemons() {
         ])
         .await;
     assert_eq!(moved.lines().count(), 2, "{moved}");
-    let stays = place
+    let stays = cluster
         .ok(&["get", "pods", &on("worker-0"), "-o", "name"])
         .await;
     assert!(
@@ -138,16 +141,16 @@ async fn drain_moves_pods_as_far_as_their_budget_lets_it_and_leaves_daemons() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn drain_takes_pods_that_nobody_brings_back_only_by_force() {
-    let place = Place::up(1).await;
+    let cluster = TestCluster::up(1).await;
     let mut spec = sleeper("v1");
     spec["volumes"] = json!([{"name": "scratch", "emptyDir": {}}]);
     let bare =
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}, "spec": spec});
-    place.apply(&bare).await;
-    place
+    cluster.apply(&bare).await;
+    cluster
         .ok(&["wait", "--for=condition=Ready", "pod/bare", "--timeout=30s"])
         .await;
-    let refused = place.refused(&["drain", "worker-0"]).await;
+    let refused = cluster.refused(&["drain", "worker-0"]).await;
     let local = "cannot delete Pods with local storage (use --delete-emptydir-data to override): default/bare";
     assert!(refused.contains(local), "{refused}");
     let drain = [
@@ -156,11 +159,11 @@ async fn drain_takes_pods_that_nobody_brings_back_only_by_force() {
         "--delete-emptydir-data",
         "--timeout=50s",
     ];
-    let refused = place.refused(&drain).await;
+    let refused = cluster.refused(&drain).await;
     let alone = "cannot delete cannot delete Pods that declare no controller (use --force to override): default/bare";
     assert!(refused.contains(alone), "{refused}");
-    place.ok(&[&drain[..], &["--force"]].concat()).await;
-    let gone = place.refused(&["get", "pod", "bare"]).await;
+    cluster.ok(&[&drain[..], &["--force"]].concat()).await;
+    let gone = cluster.refused(&["get", "pod", "bare"]).await;
     assert_eq!(
         gone,
         "Error from server (NotFound): pods \"bare\" not found\n"
@@ -170,37 +173,39 @@ async fn drain_takes_pods_that_nobody_brings_back_only_by_force() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn rollouts_of_a_deployment_are_followed_listed_undone_and_repeated() {
-    let place = Place::up(2).await;
-    place.apply(&deployment("web", 2)).await;
+    let cluster = TestCluster::up(2).await;
+    cluster.apply(&deployment("web", 2)).await;
     let status = ["rollout", "status", "deployment/web", "--timeout=50s"];
-    let said = place.ok(&status).await;
+    let result = cluster.ok(&status).await;
     assert!(
-        said.ends_with("deployment \"web\" successfully rolled out\n"),
-        "{said}"
+        result.ends_with("deployment \"web\" successfully rolled out\n"),
+        "{result}"
     );
     let second = format!("main={}", image("v2"));
-    place.ok(&["set", "image", "deployment/web", &second]).await;
-    place
+    cluster
+        .ok(&["set", "image", "deployment/web", &second])
+        .await;
+    cluster
         .ok(&[
             "annotate",
             "deployment/web",
             "kubernetes.io/change-cause=the second",
         ])
         .await;
-    let said = place.ok(&status).await;
+    let result = cluster.ok(&status).await;
     assert!(
-        said.ends_with("deployment \"web\" successfully rolled out\n"),
-        "{said}"
+        result.ends_with("deployment \"web\" successfully rolled out\n"),
+        "{result}"
     );
     let known = |out: &str| out.contains("the second");
-    let history = place
+    let history = cluster
         .eventually(&["rollout", "history", "deployment/web"], known)
         .await;
     assert_eq!(
         history,
         "deployment.apps/web \nREVISION  CHANGE-CAUSE\n1         <none>\n2         the second\n\n"
     );
-    let one = place
+    let one = cluster
         .ok(&["rollout", "history", "deployment/web", "--revision=1"])
         .await;
     assert!(
@@ -209,18 +214,18 @@ async fn rollouts_of_a_deployment_are_followed_listed_undone_and_repeated() {
     );
     assert!(one.contains(&image("v1")), "{one}");
 
-    let undone = place.ok(&["rollout", "undo", "deployment/web"]).await;
+    let undone = cluster.ok(&["rollout", "undo", "deployment/web"]).await;
     assert_eq!(undone, "deployment.apps/web rolled back\n");
-    place.ok(&status).await;
-    let now = place
+    cluster.ok(&status).await;
+    let now = cluster
         .ok(&["get", "deployment/web", "-o", IMAGE_OF_POD])
         .await;
     assert_eq!(now, image("v1"));
     let third = |out: &str| out.contains("\n3 ") && !out.contains("\n1 ");
-    place
+    cluster
         .eventually(&["rollout", "history", "deployment/web"], third)
         .await;
-    let refused = place
+    let refused = cluster
         .refused(&["rollout", "undo", "deployment/web", "--to-revision=9"])
         .await;
     assert_eq!(
@@ -229,22 +234,22 @@ async fn rollouts_of_a_deployment_are_followed_listed_undone_and_repeated() {
     );
 
     let names = ["get", "pods", "-l", "app=web", "-o", "name"];
-    let before = place
+    let before = cluster
         .eventually(&names, |out| out.lines().count() == 2)
         .await;
-    place.ok(&["rollout", "pause", "deployment/web"]).await;
-    let refused = place
+    cluster.ok(&["rollout", "pause", "deployment/web"]).await;
+    let refused = cluster
         .refused(&["rollout", "restart", "deployment/web"])
         .await;
     assert!(
         refused.contains("can't restart paused deployment"),
         "{refused}"
     );
-    place.ok(&["rollout", "resume", "deployment/web"]).await;
-    let restarted = place.ok(&["rollout", "restart", "deployment/web"]).await;
+    cluster.ok(&["rollout", "resume", "deployment/web"]).await;
+    let restarted = cluster.ok(&["rollout", "restart", "deployment/web"]).await;
     assert_eq!(restarted, "deployment.apps/web restarted\n");
-    place.ok(&status).await;
-    place
+    cluster.ok(&status).await;
+    cluster
         .eventually(&names, |out| {
             out.lines().count() == 2 && !out.lines().any(|pod| before.contains(pod))
         })
@@ -254,45 +259,45 @@ async fn rollouts_of_a_deployment_are_followed_listed_undone_and_repeated() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn rollouts_of_a_daemon_set_are_followed_listed_undone_and_repeated() {
-    let place = Place::up(2).await;
-    place.apply(&daemon_set("agent")).await;
+    let cluster = TestCluster::up(2).await;
+    cluster.apply(&daemon_set("agent")).await;
     let status = ["rollout", "status", "ds/agent", "--timeout=50s"];
-    let said = place.ok(&status).await;
+    let result = cluster.ok(&status).await;
     assert!(
-        said.ends_with("daemon set \"agent\" successfully rolled out\n"),
-        "{said}"
+        result.ends_with("daemon set \"agent\" successfully rolled out\n"),
+        "{result}"
     );
     let second = format!("main={}", image("v2"));
-    place.ok(&["set", "image", "ds/agent", &second]).await;
-    let said = place.ok(&status).await;
+    cluster.ok(&["set", "image", "ds/agent", &second]).await;
+    let result = cluster.ok(&status).await;
     assert!(
-        said.ends_with("daemon set \"agent\" successfully rolled out\n"),
-        "{said}"
+        result.ends_with("daemon set \"agent\" successfully rolled out\n"),
+        "{result}"
     );
-    let history = place.ok(&["rollout", "history", "ds/agent"]).await;
+    let history = cluster.ok(&["rollout", "history", "ds/agent"]).await;
     assert_eq!(
         history,
         "daemonset.apps/agent \nREVISION  CHANGE-CAUSE\n1         <none>\n2         <none>\n\n"
     );
-    let one = place
+    let one = cluster
         .ok(&["rollout", "history", "ds/agent", "--revision=1"])
         .await;
     assert!(one.contains(&image("v1")), "{one}");
-    let undone = place
+    let undone = cluster
         .ok(&["rollout", "undo", "ds/agent", "--to-revision=1"])
         .await;
     assert_eq!(undone, "daemonset.apps/agent rolled back\n");
-    place.ok(&status).await;
-    let now = place.ok(&["get", "ds/agent", "-o", IMAGE_OF_POD]).await;
+    cluster.ok(&status).await;
+    let now = cluster.ok(&["get", "ds/agent", "-o", IMAGE_OF_POD]).await;
     assert_eq!(now, image("v1"));
     let third = |out: &str| out.contains("\n3 ") && !out.contains("\n1 ");
-    place
+    cluster
         .eventually(&["rollout", "history", "ds/agent"], third)
         .await;
-    let restarted = place.ok(&["rollout", "restart", "ds/agent"]).await;
+    let restarted = cluster.ok(&["rollout", "restart", "ds/agent"]).await;
     assert_eq!(restarted, "daemonset.apps/agent restarted\n");
-    place.ok(&status).await;
-    let updated = place
+    cluster.ok(&status).await;
+    let updated = cluster
         .ok(&[
             "get",
             "ds/agent",
@@ -306,17 +311,17 @@ async fn rollouts_of_a_daemon_set_are_followed_listed_undone_and_repeated() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn wait_ends_when_it_is_so_and_not_before() {
-    let place = Place::up(1).await;
-    let waiting = place.run(&["wait", "--for=create", "deployment/web", "--timeout=50s"]);
+    let cluster = TestCluster::up(1).await;
+    let waiting = cluster.run(&["wait", "--for=create", "deployment/web", "--timeout=50s"]);
     let made = async {
-        place.apply(&deployment("web", 2)).await;
+        cluster.apply(&deployment("web", 2)).await;
     };
     let (created, ()) = tokio::join!(waiting, made);
     assert_eq!(
         created.out, "deployment.apps/web condition met\n",
         "{created:?}"
     );
-    let available = place
+    let available = cluster
         .ok(&[
             "wait",
             "--for=condition=Available",
@@ -326,11 +331,11 @@ async fn wait_ends_when_it_is_so_and_not_before() {
         .await;
     assert_eq!(available, "deployment.apps/web condition met\n");
     let replicas = "--for=jsonpath={.status.readyReplicas}=2";
-    place
+    cluster
         .ok(&["wait", replicas, "deployment/web", "--timeout=50s"])
         .await;
     let phase = "--for=jsonpath={.status.phase}=Running";
-    let all = place
+    let all = cluster
         .ok(&["wait", phase, "pod", "-l", "app=web", "--timeout=50s"])
         .await;
     assert_eq!(all.matches(" condition met\n").count(), 2, "{all}");
@@ -343,10 +348,10 @@ async fn wait_ends_when_it_is_so_and_not_before() {
     ];
     // kubectl may print an extra line before this one if a watch was cut short.
     let late = "error: timed out waiting for the condition on deployments/web\n";
-    let refused = place.refused(&never).await;
+    let refused = cluster.refused(&never).await;
     assert!(refused.ends_with(late), "{refused}");
     let still = ["wait", "--for=delete", "deployment/web", "--timeout=1s"];
-    let refused = place.refused(&still).await;
+    let refused = cluster.refused(&still).await;
     assert!(refused.ends_with(late), "{refused}");
     let waiting = [
         "wait",
@@ -356,11 +361,11 @@ async fn wait_ends_when_it_is_so_and_not_before() {
         "app=web",
         "--timeout=50s",
     ];
-    let waiting = place.run(&waiting);
-    let deleted = place.ok(&["delete", "deployment/web", "--wait=false"]);
+    let waiting = cluster.run(&waiting);
+    let deleted = cluster.ok(&["delete", "deployment/web", "--wait=false"]);
     let (gone, _) = tokio::join!(waiting, deleted);
     assert!(gone.succeeded, "{gone:?}");
-    place
+    cluster
         .eventually(
             &["get", "pods", "-l", "app=web", "-o", "name"],
             str::is_empty,
@@ -371,11 +376,13 @@ async fn wait_ends_when_it_is_so_and_not_before() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn scale_changes_replicas_only_from_what_is_expected() {
-    let place = Place::up(1).await;
-    place.apply(&deployment("web", 1)).await;
-    let scaled = place.ok(&["scale", "deployment/web", "--replicas=3"]).await;
+    let cluster = TestCluster::up(1).await;
+    cluster.apply(&deployment("web", 1)).await;
+    let scaled = cluster
+        .ok(&["scale", "deployment/web", "--replicas=3"])
+        .await;
     assert_eq!(scaled, "deployment.apps/web scaled\n");
-    place
+    cluster
         .ok(&["rollout", "status", "deployment/web", "--timeout=50s"])
         .await;
     let wrong = [
@@ -385,10 +392,10 @@ async fn scale_changes_replicas_only_from_what_is_expected() {
         "--replicas=1",
     ];
     assert_eq!(
-        place.refused(&wrong).await,
+        cluster.refused(&wrong).await,
         "error: Expected replicas to be 9, was 3\n"
     );
-    place
+    cluster
         .ok(&[
             "scale",
             "deployment/web",
@@ -396,7 +403,7 @@ async fn scale_changes_replicas_only_from_what_is_expected() {
             "--replicas=0",
         ])
         .await;
-    place
+    cluster
         .eventually(
             &["get", "pods", "-l", "app=web", "-o", "name"],
             str::is_empty,
@@ -410,7 +417,7 @@ const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config");
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn manifests_of_the_stack_are_applied_as_files_as_a_base_and_with_components() {
-    let place = Place::up(1).await;
+    let cluster = TestCluster::up(1).await;
     let by_file = [
         "apply",
         "--server-side",
@@ -419,14 +426,14 @@ async fn manifests_of_the_stack_are_applied_as_files_as_a_base_and_with_componen
         "-f",
         &format!("{CONFIG}/operator.yaml"),
     ];
-    let applied = place.ok(&by_file).await;
+    let applied = cluster.ok(&by_file).await;
     let mut by_file: Vec<&str> = applied.lines().collect();
-    let applied = place.ok(&["apply", "--server-side", "-k", CONFIG]).await;
+    let applied = cluster.ok(&["apply", "--server-side", "-k", CONFIG]).await;
     let mut by_base: Vec<&str> = applied.lines().collect();
     by_file.sort_unstable();
     by_base.sort_unstable();
     assert_eq!(by_file, by_base);
-    let overlay = place.dir.path().join("overlay");
+    let overlay = cluster.dir.path().join("overlay");
     std::fs::create_dir(&overlay).unwrap();
     let up = "../".repeat(overlay.components().count() - 1);
     let config = format!("{up}{}", &CONFIG[1..]);
@@ -434,7 +441,7 @@ async fn manifests_of_the_stack_are_applied_as_files_as_a_base_and_with_componen
         "namespace: elsewhere\nresources: [{config}]\ncomponents: [{config}/network-policies, {config}/monitoring]\n"
     );
     std::fs::write(overlay.join("kustomization.yaml"), text).unwrap();
-    let rendered = place
+    let rendered = cluster
         .ok(&["kustomize", &overlay.display().to_string()])
         .await;
     for wanted in [
@@ -453,18 +460,18 @@ async fn manifests_of_the_stack_are_applied_as_files_as_a_base_and_with_componen
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn edit_takes_what_the_editor_leaves() {
-    let place = Place::up(1).await;
-    place.apply(&deployment("web", 1)).await;
-    let edited = place
+    let cluster = TestCluster::up(1).await;
+    cluster.apply(&deployment("web", 1)).await;
+    let edited = cluster
         .edit("deployment/web", "s/replicas: 1/replicas: 2/")
         .await;
     assert_eq!(edited.out, "deployment.apps/web edited\n", "{edited:?}");
     let replicas = ["get", "deployment/web", "-o", "jsonpath={.spec.replicas}"];
-    assert_eq!(place.ok(&replicas).await, "2");
-    let same = place.edit("deployment/web", "s/nothing/like-this/").await;
+    assert_eq!(cluster.ok(&replicas).await, "2");
+    let same = cluster.edit("deployment/web", "s/nothing/like-this/").await;
     assert_eq!(same.err, "Edit cancelled, no changes made.\n", "{same:?}");
     // kubectl writes the error into the file and opens the editor again; the second edit changes nothing.
-    let wrong = place
+    let wrong = cluster
         .edit("deployment/web", "s/replicas: 2/replicas: -2/")
         .await;
     assert!(!wrong.succeeded, "{wrong:?}");
@@ -478,14 +485,14 @@ async fn edit_takes_what_the_editor_leaves() {
     let kept = fs_err::read_to_string(kept.split_once('"').unwrap().0).unwrap();
     let why = "# * spec.replicas: Invalid value: -2: must be greater than or equal to 0\n";
     assert!(kept.contains(why), "{kept}");
-    assert_eq!(place.ok(&replicas).await, "2");
+    assert_eq!(cluster.ok(&replicas).await, "2");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn watching_get_prints_a_line_for_each_change() {
-    let place = Place::up(1).await;
-    let mut watching = place.follow(&[
+    let cluster = TestCluster::up(1).await;
+    let mut watching = cluster.follow(&[
         "get",
         "pods",
         "--watch",
@@ -493,7 +500,7 @@ async fn watching_get_prints_a_line_for_each_change() {
         "--no-headers",
     ]);
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": sleeper("v1")});
-    place.apply(&pod).await;
+    cluster.apply(&pod).await;
     watching
         .line(|line| line.starts_with("ADDED ") && line.contains(" one "))
         .await;
@@ -502,7 +509,7 @@ async fn watching_get_prints_a_line_for_each_change() {
             line.starts_with("MODIFIED ") && line.contains(" 1/1 ") && line.contains(" Running ")
         })
         .await;
-    place.ok(&["delete", "pod", "one", "--wait=false"]).await;
+    cluster.ok(&["delete", "pod", "one", "--wait=false"]).await;
     watching
         .line(|line| line.starts_with("MODIFIED ") && line.contains(" Terminating "))
         .await;
@@ -518,12 +525,12 @@ async fn watching_get_prints_a_line_for_each_change() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn descriptions_tell_what_is_there_and_what_happened() {
-    let place = Place::up(1).await;
+    let cluster = TestCluster::up(1).await;
     let mut web = deployment("web", 2);
     web["spec"]["template"]["spec"]["containers"][0]["resources"] =
         json!({"limits": {"cpu": "2", "memory": "64Mi"}});
-    place.apply(&web).await;
-    place
+    cluster.apply(&web).await;
+    cluster
         .ok(&["rollout", "status", "deployment/web", "--timeout=50s"])
         .await;
 
@@ -539,7 +546,7 @@ async fn descriptions_tell_what_is_there_and_what_happened() {
             );
         }
     };
-    let described = place.ok(&["describe", "deployment/web"]).await;
+    let described = cluster.ok(&["describe", "deployment/web"]).await;
     has(
         &described,
         &[
@@ -552,10 +559,10 @@ async fn descriptions_tell_what_is_there_and_what_happened() {
             "Normal ScalingReplicaSet",
         ],
     );
-    let pod = place
+    let pod = cluster
         .ok(&["get", "pods", "-l", "app=web", "-o", "name"])
         .await;
-    let described = place.ok(&["describe", pod.lines().next().unwrap()]).await;
+    let described = cluster.ok(&["describe", pod.lines().next().unwrap()]).await;
     has(
         &described,
         &[
@@ -569,7 +576,7 @@ async fn descriptions_tell_what_is_there_and_what_happened() {
             "Normal Started",
         ],
     );
-    let described = place.ok(&["describe", "node", "worker-0"]).await;
+    let described = cluster.ok(&["describe", "node", "worker-0"]).await;
     has(
         &described,
         &[
@@ -592,8 +599,8 @@ async fn descriptions_tell_what_is_there_and_what_happened() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn explain_knows_the_fields_of_built_in_and_custom_kinds() {
-    let place = Place::up(1).await;
-    let explained = place
+    let cluster = TestCluster::up(1).await;
+    let explained = cluster
         .ok(&["explain", "pod.spec.containers.resources"])
         .await;
     assert!(
@@ -608,7 +615,7 @@ async fn explain_knows_the_fields_of_built_in_and_custom_kinds() {
     ] {
         assert!(explained.contains(field), "{explained}");
     }
-    let explained = place.ok(&["explain", "deployment", "--recursive"]).await;
+    let explained = cluster.ok(&["explain", "deployment", "--recursive"]).await;
     assert!(
         explained.starts_with("GROUP:      apps\nKIND:       Deployment\nVERSION:    v1\n"),
         "{explained}"
@@ -617,14 +624,14 @@ async fn explain_knows_the_fields_of_built_in_and_custom_kinds() {
         explained.contains("maxUnavailable\t<IntOrString>"),
         "{explained}"
     );
-    let refused = place.refused(&["explain", "pod.spec.nothing"]).await;
+    let refused = cluster.refused(&["explain", "pod.spec.nothing"]).await;
     assert_eq!(refused, "error: field \"nothing\" does not exist\n");
 
     let schema = json!({"type": "object", "properties": {"spec": {
         "type": "object", "description": "What is wanted.", "required": ["size"],
         "properties": {"size": {"type": "integer", "description": "How many."}},
     }}});
-    place
+    cluster
         .apply(&json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "gadgets.example.com"},
@@ -635,7 +642,7 @@ async fn explain_knows_the_fields_of_built_in_and_custom_kinds() {
             },
         }))
         .await;
-    place
+    cluster
         .ok(&[
             "wait",
             "--for=condition=Established",
@@ -643,7 +650,7 @@ async fn explain_knows_the_fields_of_built_in_and_custom_kinds() {
             "--timeout=30s",
         ])
         .await;
-    let explained = place
+    let explained = cluster
         .eventually(&["explain", "gadgets.spec"], |_| true)
         .await;
     assert!(
@@ -661,7 +668,7 @@ async fn explain_knows_the_fields_of_built_in_and_custom_kinds() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn debug_adds_containers_that_the_pod_does_not_depend_on() {
-    let place = Place::up(1).await;
+    let cluster = TestCluster::up(1).await;
     let mut spec = sleeper("v1");
     let readiness = json!({"exec": {"command": ["/bin/sleep", "0"]}});
     spec["containers"][0]["readinessProbe"] = readiness;
@@ -671,37 +678,39 @@ async fn debug_adds_containers_that_the_pod_does_not_depend_on() {
     let mut waits = spec.clone();
     waits["initContainers"] = json!([stuck]);
     for (name, spec) in [("one", spec), ("waits", waits)] {
-        place
+        cluster
             .apply(&json!({
                 "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec,
             }))
             .await;
     }
-    place
+    cluster
         .ok(&["wait", "--for=condition=Ready", "pod/one", "--timeout=30s"])
         .await;
     let image = format!("--image={}", image("v2"));
     for name in ["one", "waits"] {
         let sleeps = ["--", "/bin/sleep", "infinity"];
         let debug = ["debug", name, &image, "--container=look", "--quiet"];
-        place.ok(&[&debug[..], &sleeps].concat()).await;
+        cluster.ok(&[&debug[..], &sleeps].concat()).await;
         let state = "--for=jsonpath={.status.ephemeralContainerStatuses[0].state.running}";
         let pod = format!("pod/{name}");
-        place.ok(&["wait", state, &pod, "--timeout=30s"]).await;
+        cluster.ok(&["wait", state, &pod, "--timeout=30s"]).await;
     }
     let there = ["exec", "waits", "-c", "look", "--", "/bin/cat", "/dev/null"];
-    place.ok(&there).await;
+    cluster.ok(&there).await;
     // An ephemeral container that fails is not started again, and the pod stays ready.
     let fails = ["debug", "one", &image, "--container=fails", "--quiet", "--"];
-    place
+    cluster
         .ok(&[&fails[..], &["/bin/cat", "/no/such/file"]].concat())
         .await;
     let ended =
         "--for=jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.exitCode}=1";
-    place.ok(&["wait", ended, "pod/one", "--timeout=30s"]).await;
-    let logs = place.ok(&["logs", "one", "-c", "fails"]).await;
+    cluster
+        .ok(&["wait", ended, "pod/one", "--timeout=30s"])
+        .await;
+    let logs = cluster.ok(&["logs", "one", "-c", "fails"]).await;
     assert!(logs.contains("No such file or directory"), "{logs}");
-    let pod = place.ok(&["get", "pod", "one", "-o", "json"]).await;
+    let pod = cluster.ok(&["get", "pod", "one", "-o", "json"]).await;
     let pod: serde_json::Value = serde_json::from_str(&pod).unwrap();
     let statuses = pod["status"]["ephemeralContainerStatuses"]
         .as_array()
@@ -717,14 +726,14 @@ async fn debug_adds_containers_that_the_pod_does_not_depend_on() {
         .collect();
     assert_eq!(seen, [("fails", Some(0)), ("look", Some(0))]);
     let ready = ["wait", "--for=condition=Ready", "pod/one", "--timeout=1s"];
-    place.ok(&ready).await;
-    let described = place.ok(&["describe", "pod", "one"]).await;
+    cluster.ok(&ready).await;
+    let described = cluster.ok(&["describe", "pod", "one"]).await;
     assert!(
         described.contains("Ephemeral Containers:\n  look:"),
         "{described}"
     );
     // Ephemeral containers end with their pod.
-    place
+    cluster
         .ok(&["delete", "pod", "one", "waits", "--timeout=30s"])
         .await;
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use testbed::kubelet::record::{Plan, record};
 use testbed::local::assets::{self, Places};
 
-use crate::cluster::harness::{HELPER, place};
+use crate::cluster::harness::{HELPER, state_root};
 
 /// Returns the seed; the variable `NUMARESOURCES_SEED` repeats a run.
 fn seed() -> u64 {
@@ -21,12 +21,12 @@ fn seed() -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: root and the Kubernetes programs"]
 async fn model_does_what_real_kubelets_do_in_50_fresh_sequences() {
-    let place = place();
+    let state_root = state_root();
     let seed = seed();
     println!("NUMARESOURCES_SEED={seed} repeats this run");
     let assets = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
     let bin_dir = Path::new(HELPER).parent().unwrap().to_owned();
-    let plan = Plan::fresh(seed, place.path().to_owned(), assets, bin_dir).unwrap();
+    let plan = Plan::fresh(seed, state_root.path().to_owned(), assets, bin_dir).unwrap();
     let outcome = record(plan, &|progress| println!("{progress}"))
         .await
         .unwrap();

@@ -44,7 +44,7 @@ impl Running {
             if let Some(status) = self.0.try_wait().unwrap() {
                 return status;
             }
-            assert!(start.elapsed() < DEADLINE, "it goes on");
+            assert!(start.elapsed() < DEADLINE, "the process does not end");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -26,19 +26,19 @@ use crate::cluster::harness::HELPER;
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(3);
 /// Interval of the polls.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const POOL: &str = "numa-container";
 const GENERATED: &str = "99-numa-container-generated-kubelet";
 
-struct Place {
-    cluster: Cluster,
+struct TestCluster {
+    inner: Cluster,
     pools: Api<MachineConfigPool>,
     configs: Api<KubeletConfig>,
     nodes: Api<Node>,
     _dir: tempfile::TempDir,
 }
 
-impl Place {
+impl TestCluster {
     /// Starts a cluster with two workers in the pool and one in another.
     async fn up(lane: Lane) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -72,7 +72,7 @@ impl Place {
             pools: Api::all(client.clone()),
             configs: Api::all(client.clone()),
             nodes: Api::all(client),
-            cluster,
+            inner: cluster,
             _dir: dir,
         }
     }
@@ -109,7 +109,7 @@ impl Place {
                 return status;
             }
             assert!(started.elapsed() < PATIENCE, "{status:?}");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -117,8 +117,8 @@ impl Place {
     async fn policy(&self, node: &str) -> String {
         let path = format!("/api/v1/nodes/{node}/proxy/configz");
         let request = http::Request::get(path).body(Vec::new()).unwrap();
-        let told: Value = self.cluster.client().request(request).await.unwrap();
-        let policy = &told["kubeletconfig"]["topologyManagerPolicy"];
+        let configz: Value = self.inner.client().request(request).await.unwrap();
+        let policy = &configz["kubeletconfig"]["topologyManagerPolicy"];
         policy.as_str().unwrap().to_owned()
     }
 }
@@ -139,8 +139,8 @@ fn is_at(status: &MachineConfigPoolStatus, sources: &[&str]) -> bool {
 #[case::real(Lane::Local)]
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_of_a_pool_are_configured_one_after_another(#[case] lane: Lane) {
-    let place = Place::up(lane).await;
-    let before = place.pool_is(|status| is_at(status, &[])).await;
+    let cluster = TestCluster::up(lane).await;
+    let before = cluster.pool_is(|status| is_at(status, &[])).await;
     assert_eq!(
         (
             before.machine_count,
@@ -149,20 +149,20 @@ async fn machines_of_a_pool_are_configured_one_after_another(#[case] lane: Lane)
         ),
         (2, 2, Some("False"))
     );
-    let watching = tokio::spawn(most_cordoned(place.nodes.clone()));
-    place
+    let watching = tokio::spawn(most_cordoned(cluster.nodes.clone()));
+    cluster
         .configure("aligned", json!({"topologyManagerPolicy": "restricted"}))
         .await;
-    place
+    cluster
         .pool_is(|status| status.condition("Updating") == Some("True"))
         .await;
-    let after = place.pool_is(|status| is_at(status, &[GENERATED])).await;
+    let after = cluster.pool_is(|status| is_at(status, &[GENERATED])).await;
     assert_ne!(before.configuration.name, after.configuration.name);
     assert_eq!(watching.await.unwrap(), 1, "never two machines at once");
-    assert_eq!(place.policy("worker-0").await, "restricted");
-    assert_eq!(place.policy("worker-1").await, "restricted");
-    assert_eq!(place.policy("worker-2").await, "single-numa-node");
-    for node in place.nodes.list(&ListParams::default()).await.unwrap() {
+    assert_eq!(cluster.policy("worker-0").await, "restricted");
+    assert_eq!(cluster.policy("worker-1").await, "restricted");
+    assert_eq!(cluster.policy("worker-2").await, "single-numa-node");
+    for node in cluster.nodes.list(&ListParams::default()).await.unwrap() {
         assert_eq!(
             node.spec.as_ref().unwrap().unschedulable,
             None,
@@ -170,18 +170,24 @@ async fn machines_of_a_pool_are_configured_one_after_another(#[case] lane: Lane)
             node.name_any()
         );
     }
-    let told = place.configs.get("aligned").await.unwrap().status.unwrap();
-    assert_eq!(told["conditions"][0]["type"], "Success");
+    let status = cluster
+        .configs
+        .get("aligned")
+        .await
+        .unwrap()
+        .status
+        .unwrap();
+    assert_eq!(status["conditions"][0]["type"], "Success");
 
     // The deletion of the `KubeletConfig` restores the former settings.
-    place
+    cluster
         .configs
         .delete("aligned", &DeleteParams::default())
         .await
         .unwrap();
-    let again = place.pool_is(|status| is_at(status, &[])).await;
+    let again = cluster.pool_is(|status| is_at(status, &[])).await;
     assert_eq!(again.configuration, before.configuration);
-    assert_eq!(place.policy("worker-1").await, "single-numa-node");
+    assert_eq!(cluster.policy("worker-1").await, "single-numa-node");
 }
 
 /// Returns the largest number of nodes that were cordoned at the same time. Ends when two nodes have been cordoned and none is any more.
@@ -210,37 +216,37 @@ async fn most_cordoned(nodes: Api<Node>) -> usize {
 #[case::real(Lane::Local)]
 #[tokio::test(flavor = "multi_thread")]
 async fn paused_pools_wait_and_what_no_kubelet_takes_is_told(#[case] lane: Lane) {
-    let place = Place::up(lane).await;
-    place.pool_is(|status| is_at(status, &[])).await;
+    let cluster = TestCluster::up(lane).await;
+    cluster.pool_is(|status| is_at(status, &[])).await;
     let pause = async |paused: bool| {
         let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
-        place
+        cluster
             .pools
             .patch(POOL, &PatchParams::default(), &patch)
             .await
             .unwrap();
     };
     pause(true).await;
-    place
+    cluster
         .configure("aligned", json!({"topologyManagerPolicy": "best-effort"}))
         .await;
-    let waiting = place
+    let waiting = cluster
         .pool_is(|status| status.condition("Updated") == Some("False"))
         .await;
     assert_eq!(
         (waiting.condition("Updating"), waiting.updated_machine_count),
         (Some("False"), 0)
     );
-    assert_eq!(place.policy("worker-0").await, "single-numa-node");
+    assert_eq!(cluster.policy("worker-0").await, "single-numa-node");
     pause(false).await;
-    place.pool_is(|status| is_at(status, &[GENERATED])).await;
-    assert_eq!(place.policy("worker-0").await, "best-effort");
+    cluster.pool_is(|status| is_at(status, &[GENERATED])).await;
+    assert_eq!(cluster.policy("worker-0").await, "best-effort");
 
     // A kubelet refuses to start with these settings: the policy does not support the option.
-    place
+    cluster
         .configure("refused", json!({"cpuManagerPolicy": "none", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"}}))
         .await;
-    let degraded = place
+    let degraded = cluster
         .pool_is(|status| status.condition("Degraded") == Some("True"))
         .await;
     assert_eq!(degraded.condition("Updated"), Some("False"));
@@ -251,17 +257,17 @@ async fn paused_pools_wait_and_what_no_kubelet_takes_is_told(#[case] lane: Lane)
         ),
         (1, 0)
     );
-    assert_eq!(place.policy("worker-1").await, "best-effort");
-    let unschedulable = place.nodes.get("worker-1").await.unwrap().spec.unwrap();
+    assert_eq!(cluster.policy("worker-1").await, "best-effort");
+    let unschedulable = cluster.nodes.get("worker-1").await.unwrap().spec.unwrap();
     assert_eq!(
         unschedulable.unschedulable, None,
         "no other machine is touched"
     );
-    place
+    cluster
         .configs
         .delete("refused", &DeleteParams::default())
         .await
         .unwrap();
-    let healed = place.pool_is(|status| is_at(status, &[GENERATED])).await;
+    let healed = cluster.pool_is(|status| is_at(status, &[GENERATED])).await;
     assert_eq!(healed.degraded_machine_count, 0);
 }

@@ -49,11 +49,11 @@ pub(crate) struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     events: Recorder,
     /// Time of the last replacement of a failed pod and the current backoff, by DaemonSet and node.
-    failed: Mutex<HashMap<Place, (Instant, Duration)>>,
+    failed: Mutex<HashMap<BackoffKey, (Instant, Duration)>>,
 }
 
 /// UID and generation of a DaemonSet, and a node.
-type Place = (String, i64, String);
+type BackoffKey = (String, i64, String);
 /// Pods of a DaemonSet by their target node.
 type ByNode = BTreeMap<String, Vec<Arc<Pod>>>;
 
@@ -123,14 +123,14 @@ impl Controller {
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
         let Some(set) = self.world.daemon_sets.get(key) else {
             let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-            let alive: Vec<String> = self
+            let existing: Vec<String> = self
                 .world
                 .daemon_sets
                 .all()
                 .iter()
                 .map(|set| objects::uid(&**set).to_owned())
                 .collect();
-            failed.retain(|(uid, _, _), _| alive.contains(uid));
+            failed.retain(|(uid, _, _), _| existing.contains(uid));
             return Ok(());
         };
         let Some(spec) = &set.spec else { return Ok(()) };
@@ -187,7 +187,7 @@ impl Controller {
         let by_node = self.by_node(set).await?;
         let (mut needed, mut surplus) = (Vec::new(), Vec::new());
         for node in nodes {
-            self.judge(set, node, &by_node, hash, &mut needed, &mut surplus);
+            self.decide_for_node(set, node, &by_node, hash, &mut needed, &mut surplus);
         }
         // Pods that wait for a node that no longer exists.
         for (node, pods) in &by_node {
@@ -202,7 +202,7 @@ impl Controller {
     }
 
     /// Decides for one node: adds its name to `needed` if it lacks a pod, and its superfluous pods to `surplus`.
-    fn judge(
+    fn decide_for_node(
         &self,
         set: &DaemonSet,
         node: &Node,
@@ -212,9 +212,9 @@ impl Controller {
         surplus: &mut Vec<Arc<Pod>>,
     ) {
         let name = objects::name(node);
-        let (run, stay) = wanted_on(set, node);
-        let there = by_node.get(name);
-        match there {
+        let (run, stay) = should_run_on(set, node);
+        let existing = by_node.get(name);
+        match existing {
             None => {
                 if run {
                     needed.push(name.to_owned());
@@ -260,7 +260,7 @@ impl Controller {
                             needed.push(name.to_owned());
                         }
                     } else {
-                        surplus.extend(update::beyond_a_pair(set, &running, hash));
+                        surplus.extend(update::superfluous(set, &running, hash));
                     }
                 } else {
                     surplus.extend(running.into_iter().skip(1));
@@ -333,7 +333,7 @@ impl Controller {
         let (mut available, mut updated) = (0, 0);
         let mut next: Option<Duration> = None;
         for node in nodes {
-            let (run, _) = wanted_on(set, node);
+            let (run, _) = should_run_on(set, node);
             let pod = by_node
                 .get(objects::name(&**node))
                 .and_then(|pods| pods.first());
@@ -431,7 +431,7 @@ fn add_tolerations(spec: &mut PodSpec) {
 }
 
 /// Returns whether a new pod belongs on a node, and whether an existing pod may stay there.
-fn wanted_on(set: &DaemonSet, node: &Node) -> (bool, bool) {
+fn should_run_on(set: &DaemonSet, node: &Node) -> (bool, bool) {
     let mut spec = set
         .spec
         .as_ref()

@@ -121,7 +121,7 @@ fn deadline(deployment: &Deployment) -> Option<i32> {
 }
 
 /// Returns a template without the hash label, so that templates can be compared.
-fn plain(template: &PodTemplateSpec) -> PodTemplateSpec {
+fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {
     let mut template = template.clone();
     if let Some(meta) = &mut template.metadata {
         if let Some(labels) = &mut meta.labels {
@@ -138,7 +138,7 @@ fn same_template(deployment: &Deployment, set: &ReplicaSet) -> bool {
         return false;
     };
     let held = set.spec.as_ref().and_then(|spec| spec.template.as_ref());
-    held.is_some_and(|held| plain(&spec.template) == plain(held))
+    held.is_some_and(|held| without_hash(&spec.template) == without_hash(held))
 }
 
 impl Controller {
@@ -236,13 +236,13 @@ impl Controller {
         )
         .await?;
         if objects::deleting(&deployment) {
-            let sets = self.sort(&mut deployment, &claimed, false).await?;
+            let sets = self.find_sets(&mut deployment, &claimed, false).await?;
             return self.store_status(&mut deployment, &sets).await;
         }
-        self.note_pause(&mut deployment).await?;
+        self.record_pause(&mut deployment).await?;
         let paused = spec.paused == Some(true);
         if paused || annotations::scaled(&deployment, &claimed) {
-            let mut sets = self.sort(&mut deployment, &claimed, false).await?;
+            let mut sets = self.find_sets(&mut deployment, &claimed, false).await?;
             self.scale(&deployment, &mut sets).await?;
             if paused {
                 self.clean_up(&deployment, &sets.old).await?;
@@ -256,7 +256,7 @@ impl Controller {
         }
     }
 
-    async fn note_pause(&self, deployment: &mut Deployment) -> Result<(), kube::Error> {
+    async fn record_pause(&self, deployment: &mut Deployment) -> Result<(), kube::Error> {
         if deadline(deployment).is_none() {
             return Ok(());
         }
@@ -265,8 +265,8 @@ impl Controller {
         let reason = status
             .progressing()
             .and_then(|condition| condition.reason.clone());
-        let noted = reason.as_deref() == Some("DeploymentPaused");
-        if reason.as_deref() == Some("ProgressDeadlineExceeded") || paused == noted {
+        let recorded = reason.as_deref() == Some("DeploymentPaused");
+        if reason.as_deref() == Some("ProgressDeadlineExceeded") || paused == recorded {
             return Ok(());
         }
         if paused {
@@ -295,7 +295,7 @@ impl Controller {
     }
 
     /// Finds the ReplicaSet of the current template, records its revision, and creates it if it is missing and `create` is set.
-    async fn sort(
+    async fn find_sets(
         &self,
         deployment: &mut Deployment,
         claimed: &[Arc<ReplicaSet>],
@@ -322,7 +322,7 @@ impl Controller {
             + 1;
         if let Some(new) = sets.new.clone() {
             let mut wanted = ReplicaSet::clone(&new);
-            let changed = annotations::carry(deployment, &mut wanted.metadata, revision);
+            let changed = annotations::copy_to(deployment, &mut wanted.metadata, revision);
             let min_ready = deployment
                 .spec
                 .as_ref()
@@ -346,7 +346,7 @@ impl Controller {
                 self.write_with_revision(deployment).await?;
             }
         } else if create {
-            sets.new = Some(self.make(deployment, &sets, revision).await?);
+            sets.new = Some(self.create_new_set(deployment, &sets, revision).await?);
         }
         Ok(sets)
     }
@@ -364,7 +364,7 @@ impl Controller {
         Ok(())
     }
 
-    async fn make(
+    async fn create_new_set(
         &self,
         deployment: &mut Deployment,
         sets: &Sets,
@@ -410,8 +410,8 @@ impl Controller {
             }),
             status: None,
         };
-        annotations::carry(deployment, &mut wanted.metadata, revision);
-        annotations::note_size(deployment, &mut wanted.metadata);
+        annotations::copy_to(deployment, &mut wanted.metadata, revision);
+        annotations::record_size(deployment, &mut wanted.metadata);
         let created = match self
             .world
             .replica_sets
@@ -434,7 +434,7 @@ impl Controller {
             Err(error) if objects::code(&error) == 409 => {
                 self.known_or_collision(deployment, &wanted, error).await?
             }
-            Err(error) if objects::namespace_ends(&error) => return Err(error),
+            Err(error) if objects::namespace_terminating(&error) => return Err(error),
             Err(error) => {
                 let why = format!(
                     "Failed to create new replica set {:?}: {}",
@@ -474,11 +474,11 @@ impl Controller {
         error: kube::Error,
     ) -> Result<Arc<ReplicaSet>, kube::Error> {
         let key = ObjectKey::of(&wanted.metadata);
-        if let Some(there) = self.world.replica_sets.fresh(&key).await?
-            && objects::controlled_by(&there.metadata, objects::uid(deployment))
-            && same_template(deployment, &there)
+        if let Some(found) = self.world.replica_sets.fetch(&key).await?
+            && objects::controlled_by(&found.metadata, objects::uid(deployment))
+            && same_template(deployment, &found)
         {
-            return Ok(self.world.replica_sets.observe(there));
+            return Ok(self.world.replica_sets.observe(found));
         }
         let status: &mut DeploymentStatus = deployment.status.get_or_insert_default();
         status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
@@ -500,13 +500,13 @@ impl Controller {
         if keep == i32::MAX {
             return Ok(());
         }
-        let mut alive: Vec<_> = old
+        let mut existing: Vec<_> = old
             .iter()
             .filter(|set| !objects::deleting(&***set))
             .collect();
-        alive.sort_by_key(|set| annotations::revision(&set.metadata));
-        let surplus = alive.len().saturating_sub(keep.max(0) as usize);
-        for set in &alive[..surplus] {
+        existing.sort_by_key(|set| annotations::revision(&set.metadata));
+        let surplus = existing.len().saturating_sub(keep.max(0) as usize);
+        for set in &existing[..surplus] {
             let status = set.status.clone().unwrap_or_default();
             let settled =
                 set.metadata.generation.unwrap_or(0) <= status.observed_generation.unwrap_or(0);

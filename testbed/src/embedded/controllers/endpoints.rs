@@ -218,7 +218,7 @@ impl Controller {
             .iter()
             .find(|slice| objects::controlled_by(&slice.metadata, objects::uid(&**service)));
         let Some(slice) = owned else {
-            return settle(self.slices.create(namespace, &wanted).await.map(|_| ()));
+            return ignore_terminating(self.slices.create(namespace, &wanted).await.map(|_| ()));
         };
         let same = slice.endpoints == wanted.endpoints
             && slice.ports.clone().unwrap_or_default() == wanted.ports.clone().unwrap_or_default()
@@ -298,7 +298,7 @@ impl Controller {
         };
         let Some(held) = self.endpoints.get(&ObjectKey::of(&service.metadata)) else {
             let namespace = objects::namespace(&**service);
-            return settle(self.endpoints.create(namespace, &wanted).await.map(|_| ()));
+            return ignore_terminating(self.endpoints.create(namespace, &wanted).await.map(|_| ()));
         };
         if held.subsets == wanted.subsets && held.metadata.labels == wanted.metadata.labels {
             return Ok(());
@@ -371,9 +371,9 @@ fn number(port: &ServicePort, pods: &[Arc<Pod>]) -> Option<i32> {
 }
 
 /// Ignores the error of a creation in a namespace that is being deleted.
-fn settle(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
+fn ignore_terminating(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
     match result {
-        Err(error) if objects::namespace_ends(&error) => Ok(()),
+        Err(error) if objects::namespace_terminating(&error) => Ok(()),
         other => other,
     }
 }

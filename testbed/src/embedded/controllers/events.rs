@@ -20,7 +20,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
 /// One event about an object.
 #[derive(Clone, Debug)]
-struct Happening {
+struct EventRecord {
     component: &'static str,
     about: ObjectReference,
     warning: bool,
@@ -32,7 +32,7 @@ struct Happening {
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     component: &'static str,
-    sender: mpsc::UnboundedSender<Happening>,
+    sender: mpsc::UnboundedSender<EventRecord>,
 }
 
 impl Recorder {
@@ -86,7 +86,7 @@ impl Recorder {
         message: String,
     ) {
         // The receiver is gone only while the controllers are being stopped.
-        let _ = self.sender.send(Happening {
+        let _ = self.sender.send(EventRecord {
             component: self.component,
             about,
             warning,
@@ -119,11 +119,11 @@ struct Written {
 async fn write(
     client: Client,
     manager: &'static str,
-    mut receiver: mpsc::UnboundedReceiver<Happening>,
+    mut receiver: mpsc::UnboundedReceiver<EventRecord>,
 ) {
     let mut known: HashMap<String, Written> = HashMap::new();
-    while let Some(happening) = receiver.recv().await {
-        let about = &happening.about;
+    while let Some(record) = receiver.recv().await {
+        let about = &record.about;
         let namespace = about
             .namespace
             .clone()
@@ -132,11 +132,11 @@ async fn write(
         let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
         let key = format!(
             "{}\0{}\0{}\0{}\0{}",
-            happening.component,
+            record.component,
             about.uid.as_deref().unwrap_or_default(),
             about.name.as_deref().unwrap_or_default(),
-            happening.reason,
-            happening.message
+            record.reason,
+            record.message
         );
         let now = Timestamp::now();
         if known.len() > REMEMBERED {
@@ -165,7 +165,7 @@ async fn write(
             about.name.as_deref().unwrap_or_default(),
             now.as_nanosecond()
         );
-        let event = compose(&happening, &namespace, &name);
+        let event = compose(&record, &namespace, &name);
         let params = PostParams {
             field_manager: Some(manager.to_owned()),
             ..PostParams::default()
@@ -182,13 +182,13 @@ async fn write(
                 );
             }
             Err(error) => {
-                tracing::debug!(%error, reason = happening.reason, "Event was not written");
+                tracing::debug!(%error, reason = record.reason, "Event was not written");
             }
         }
     }
 }
 
-fn compose(happening: &Happening, namespace: &str, name: &str) -> Event {
+fn compose(record: &EventRecord, namespace: &str, name: &str) -> Event {
     let now = objects::now();
     Event {
         metadata: ObjectMeta {
@@ -196,25 +196,18 @@ fn compose(happening: &Happening, namespace: &str, name: &str) -> Event {
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         },
-        involved_object: happening.about.clone(),
-        reason: Some(happening.reason.to_owned()),
-        message: Some(happening.message.clone()),
+        involved_object: record.about.clone(),
+        reason: Some(record.reason.to_owned()),
+        message: Some(record.message.clone()),
         source: Some(EventSource {
-            component: Some(happening.component.to_owned()),
+            component: Some(record.component.to_owned()),
             host: None,
         }),
         first_timestamp: Some(now.clone()),
         last_timestamp: Some(now),
         count: Some(1),
-        type_: Some(
-            if happening.warning {
-                "Warning"
-            } else {
-                "Normal"
-            }
-            .to_owned(),
-        ),
-        reporting_component: Some(happening.component.to_owned()),
+        type_: Some(if record.warning { "Warning" } else { "Normal" }.to_owned()),
+        reporting_component: Some(record.component.to_owned()),
         reporting_instance: Some(String::new()),
         ..Event::default()
     }

@@ -41,14 +41,14 @@ const UNKNOWN_KIND: Duration = Duration::from_secs(30);
 
 /// A kind that is watched.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct WatchedKind {
     api: ApiResource,
     namespaced: bool,
 }
 
-impl Known {
-    /// Returns resource and group as one word.
-    pub(crate) fn word(&self) -> String {
+impl WatchedKind {
+    /// Returns `<plural>.<group>`; the dot is also there if the group is empty.
+    pub(crate) fn group_resource(&self) -> String {
         format!("{}.{}", self.api.plural, self.api.group)
     }
 
@@ -68,7 +68,7 @@ pub(crate) struct Controller {
     events: Recorder,
     queue: Arc<Queue<String>>,
     graph: Arc<Mutex<Graph>>,
-    kinds: Mutex<HashMap<String, Arc<Known>>>,
+    kinds: Mutex<HashMap<String, Arc<WatchedKind>>>,
     /// Kinds whose changes arrive through the mirrors of the world.
     mirrored: Mutex<HashSet<String>>,
     definitions: Arc<Mirror<CustomResourceDefinition>>,
@@ -125,18 +125,18 @@ impl Controller {
 
     /// Follows a kind through a mirror instead of a watch of its own.
     pub(crate) fn share<K: Kind>(&self, mirror: &Arc<Mirror<K>>, namespaced: bool) {
-        let known = Arc::new(Known {
+        let kind = Arc::new(WatchedKind {
             api: ApiResource::erase::<K>(&()),
             namespaced,
         });
-        let word = known.word();
-        lock(&self.mirrored).insert(word.clone());
-        lock(&self.kinds).insert(word, Arc::clone(&known));
+        let name = kind.group_resource();
+        lock(&self.mirrored).insert(name.clone());
+        lock(&self.kinds).insert(name, Arc::clone(&kind));
         let (graph, queue) = (Arc::clone(&self.graph), Arc::clone(&self.queue));
         mirror.listen(move |before, after| {
             let mut graph = lock(&graph);
             let work = match (before, after) {
-                (_, Some(object)) => graph.observe(&known, object.meta()),
+                (_, Some(object)) => graph.observe(&kind, object.meta()),
                 (Some(object), None) => graph.forget(objects::uid(&**object)),
                 (None, None) => Vec::new(),
             };
@@ -154,13 +154,13 @@ impl Controller {
     }
 
     /// Returns all namespaced kinds, including events (which neither own nor are owned, and are therefore not in the graph).
-    pub(crate) fn namespaced_kinds(&self) -> Vec<Arc<Known>> {
-        let events = Known {
+    pub(crate) fn namespaced_kinds(&self) -> Vec<Arc<WatchedKind>> {
+        let events = WatchedKind {
             api: ApiResource::erase::<k8s_openapi::api::core::v1::Event>(&()),
             namespaced: true,
         };
         let kinds = lock(&self.kinds);
-        let namespaced = kinds.values().filter(|known| known.namespaced).cloned();
+        let namespaced = kinds.values().filter(|kind| kind.namespaced).cloned();
         namespaced.chain([Arc::new(events)]).collect()
     }
 
@@ -191,37 +191,37 @@ impl Controller {
             }
         };
         loop {
-            let custom: Vec<Known> = self
+            let custom: Vec<WatchedKind> = self
                 .definitions
                 .all()
                 .iter()
                 .filter_map(|definition| served(definition))
                 .collect();
-            let wanted: HashMap<String, Arc<Known>> = builtin
+            let wanted: HashMap<String, Arc<WatchedKind>> = builtin
                 .iter()
                 .cloned()
                 .chain(custom)
-                .map(|known| (known.word(), Arc::new(known)))
+                .map(|kind| (kind.group_resource(), Arc::new(kind)))
                 .collect();
-            for (word, handle) in &running {
-                if !wanted.contains_key(word) {
+            for (name, handle) in &running {
+                if !wanted.contains_key(name) {
                     handle.abort();
-                    lock(&self.kinds).remove(word);
-                    let freed = lock(&self.graph).forget_kind(word);
+                    lock(&self.kinds).remove(name);
+                    let freed = lock(&self.graph).forget_kind(name);
                     for uid in freed {
                         self.queue.add(uid);
                     }
                 }
             }
-            running.retain(|word, _| wanted.contains_key(word));
-            for (word, known) in wanted {
-                if running.contains_key(&word) || lock(&self.mirrored).contains(&word) {
+            running.retain(|name, _| wanted.contains_key(name));
+            for (name, kind) in wanted {
+                if running.contains_key(&name) || lock(&self.mirrored).contains(&name) {
                     continue;
                 }
-                lock(&self.kinds).insert(word.clone(), Arc::clone(&known));
+                lock(&self.kinds).insert(name.clone(), Arc::clone(&kind));
                 let (graph, queue) = (Arc::clone(&self.graph), Arc::clone(&self.queue));
-                let task = watch(self.client.clone(), known, graph, queue);
-                running.insert(word, watches.spawn(task));
+                let task = watch(self.client.clone(), kind, graph, queue);
+                running.insert(name, watches.spawn(task));
             }
             tracing::trace!(watches = running.len(), "Watching all kinds");
             self.discovered.send_replace(true);
@@ -231,7 +231,7 @@ impl Controller {
     }
 
     /// Returns the built-in kinds of the server.
-    async fn discover(&self) -> Result<Vec<Known>, kube::Error> {
+    async fn discover(&self) -> Result<Vec<WatchedKind>, kube::Error> {
         let discovery = Discovery::new(self.client.clone()).run().await?;
         let mut kinds = Vec::new();
         for group in discovery.groups() {
@@ -241,33 +241,33 @@ impl Controller {
                 if events || !all.iter().all(|verb| can.supports_operation(verb)) {
                     continue;
                 }
-                let known = Known {
+                let kind = WatchedKind {
                     api,
                     namespaced: can.scope == Scope::Namespaced,
                 };
                 // A definition has the name `<plural>.<group>`.
-                let definition = ObjectKey::new("", &known.word());
+                let definition = ObjectKey::new("", &kind.group_resource());
                 if self.definitions.get(&definition).is_none() {
-                    kinds.push(known);
+                    kinds.push(kind);
                 }
             }
         }
         Ok(kinds)
     }
 
-    fn known(&self, api_version: &str, kind: &str) -> Option<Arc<Known>> {
+    fn watched_kind(&self, api_version: &str, kind: &str) -> Option<Arc<WatchedKind>> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         lock(&self.kinds)
             .values()
-            .find(|known| known.api.group == group && known.api.kind == kind)
+            .find(|watched| watched.api.group == group && watched.api.kind == kind)
             .cloned()
     }
 
-    fn api(&self, known: &Known, namespace: &str) -> Api<DynamicObject> {
-        if known.namespaced {
-            Api::namespaced_with(self.client.clone(), namespace, &known.api)
+    fn api(&self, kind: &WatchedKind, namespace: &str) -> Api<DynamicObject> {
+        if kind.namespaced {
+            Api::namespaced_with(self.client.clone(), namespace, &kind.api)
         } else {
-            Api::all_with(self.client.clone(), &known.api)
+            Api::all_with(self.client.clone(), &kind.api)
         }
     }
 
@@ -275,7 +275,7 @@ impl Controller {
         let Some(entry) = lock(&self.graph).get(uid).cloned() else {
             return Ok(());
         };
-        let api = self.api(&entry.known, &entry.key.namespace);
+        let api = self.api(&entry.kind, &entry.key.namespace);
         if entry.orphaning {
             return self.orphan(&api, &entry, uid).await;
         }
@@ -309,7 +309,7 @@ impl Controller {
                 Ok(())
             }
             Verdict::Forget => {
-                self.tell_invalid(&entry, uid);
+                self.record_invalid_owner(&entry, uid);
                 Ok(())
             }
             Verdict::Drop(gone) => self.drop_owners(&api, &latest, &gone).await,
@@ -341,16 +341,13 @@ impl Controller {
         }
         let (mut solid, mut gone, mut waiting) = (false, Vec::new(), false);
         for owner in owners {
-            let Some(known) = self.known(&owner.api_version, &owner.kind) else {
+            let Some(kind) = self.watched_kind(&owner.api_version, &owner.kind) else {
                 return Ok(Verdict::Later);
             };
-            if known.namespaced && entry.key.namespace.is_empty() {
+            if kind.namespaced && entry.key.namespace.is_empty() {
                 return Ok(Verdict::Forget);
             }
-            match self
-                .owner_state(&known, owner, &entry.key.namespace)
-                .await?
-            {
+            match self.owner_state(&kind, owner, &entry.key.namespace).await? {
                 None => gone.push(owner.uid.clone()),
                 Some(true) => {
                     waiting = true;
@@ -387,24 +384,24 @@ impl Controller {
     /// Returns whether an owner exists (`Some`), and whether it waits for its dependents.
     async fn owner_state(
         &self,
-        known: &Known,
+        kind: &WatchedKind,
         owner: &OwnerReference,
         namespace: &str,
     ) -> Result<Option<bool>, kube::Error> {
-        let namespace = if known.namespaced { namespace } else { "" };
+        let namespace = if kind.namespaced { namespace } else { "" };
         let key = ObjectKey::new(namespace, &owner.name);
         if let Some(entry) = lock(&self.graph).get(&owner.uid)
             && entry.key == key
-            && entry.known.word() == known.word()
+            && entry.kind.group_resource() == kind.group_resource()
         {
             return Ok(Some(entry.foreground));
         }
-        let there = self.api(known, namespace).get_opt(&owner.name).await?;
-        Ok(there
-            .filter(|there| there.uid().as_deref() == Some(&owner.uid))
-            .map(|there| {
-                there.metadata.deletion_timestamp.is_some()
-                    && there.finalizers().iter().any(|held| held == FOREGROUND)
+        let found = self.api(kind, namespace).get_opt(&owner.name).await?;
+        Ok(found
+            .filter(|found| found.uid().as_deref() == Some(&owner.uid))
+            .map(|found| {
+                found.metadata.deletion_timestamp.is_some()
+                    && found.finalizers().iter().any(|held| held == FOREGROUND)
             }))
     }
 
@@ -439,7 +436,7 @@ impl Controller {
     ) -> Result<(), kube::Error> {
         let dependents = lock(&self.graph).dependents_of(uid);
         for (dependent, held) in dependents {
-            let api = self.api(&held.known, &held.key.namespace);
+            let api = self.api(&held.kind, &held.key.namespace);
             let latest = api.get_opt(&held.key.name).await?;
             if let Some(latest) = latest.filter(|object| object.uid().as_ref() == Some(&dependent))
             {
@@ -516,13 +513,13 @@ impl Controller {
     }
 
     /// Records an event: a cluster-scoped object names an owner of a namespaced kind.
-    fn tell_invalid(&self, entry: &Entry, uid: &str) {
+    fn record_invalid_owner(&self, entry: &Entry, uid: &str) {
         let Some(owner) = entry.owners.first() else {
             return;
         };
         let about = k8s_openapi::api::core::v1::ObjectReference {
-            api_version: Some(entry.known.api.api_version.clone()),
-            kind: Some(entry.known.api.kind.clone()),
+            api_version: Some(entry.kind.api.api_version.clone()),
+            kind: Some(entry.kind.api.kind.clone()),
             namespace: Some(entry.key.namespace.clone()).filter(|namespace| !namespace.is_empty()),
             name: Some(entry.key.name.clone()),
             uid: Some(uid.to_owned()),
@@ -547,7 +544,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns the kind that a definition creates, once it is served.
-fn served(definition: &CustomResourceDefinition) -> Option<Known> {
+fn served(definition: &CustomResourceDefinition) -> Option<WatchedKind> {
     let established = definition
         .status
         .iter()
@@ -558,7 +555,7 @@ fn served(definition: &CustomResourceDefinition) -> Option<Known> {
     }
     let spec = &definition.spec;
     let version = spec.versions.iter().find(|version| version.served)?;
-    Some(Known {
+    Some(WatchedKind {
         api: ApiResource {
             group: spec.group.clone(),
             version: version.name.clone(),
@@ -573,11 +570,11 @@ fn served(definition: &CustomResourceDefinition) -> Option<Known> {
 /// Feeds the graph with the objects of one kind; never returns by itself.
 async fn watch(
     client: Client,
-    known: Arc<Known>,
+    kind: Arc<WatchedKind>,
     graph: Arc<Mutex<Graph>>,
     queue: Arc<Queue<String>>,
 ) {
-    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &known.api);
+    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &kind.api);
     let mut events = watcher(api, Config::default()).default_backoff().boxed();
     let mut listed: HashSet<String> = HashSet::new();
     let uid = |meta: &ObjectMeta| meta.uid.clone().unwrap_or_default();
@@ -589,13 +586,13 @@ async fn watch(
             }
             Ok(Event::InitApply(object)) => {
                 listed.insert(uid(&object.metadata));
-                lock(&graph).observe(&known, &object.metadata)
+                lock(&graph).observe(&kind, &object.metadata)
             }
-            Ok(Event::InitDone) => lock(&graph).keep_only(&known, &std::mem::take(&mut listed)),
-            Ok(Event::Apply(object)) => lock(&graph).observe(&known, &object.metadata),
+            Ok(Event::InitDone) => lock(&graph).keep_only(&kind, &std::mem::take(&mut listed)),
+            Ok(Event::Apply(object)) => lock(&graph).observe(&kind, &object.metadata),
             Ok(Event::Delete(object)) => lock(&graph).forget(&uid(&object.metadata)),
             Err(error) => {
-                mirror::report(&error, &known.api.kind);
+                mirror::report(&error, &kind.api.kind);
                 Vec::new()
             }
         };

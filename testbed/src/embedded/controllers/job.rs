@@ -95,11 +95,11 @@ impl Controller {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
         let Some(held) = self.jobs.get(key) else {
-            return self.free_orphans(key).await;
+            return self.untrack_orphans(key).await;
         };
         let mut job = Job::clone(&held);
         if finished(&job).is_some() {
-            self.free(&job).await?;
+            self.untrack_all(&job).await?;
             return self.expire(&job).await;
         }
         let spec = job.spec.clone().unwrap_or_default();
@@ -181,7 +181,7 @@ impl Controller {
         if held.status.as_ref() != Some(&status) || job.status.as_ref() != Some(&status) {
             self.write(&mut job, &mut status).await?;
         }
-        self.look_again(&job, &status);
+        self.requeue_at_deadline(&job, &status);
         if finished(&job).is_some() {
             self.expire(&job).await?;
         }
@@ -313,7 +313,7 @@ impl Controller {
     }
 
     /// Removes the finalizer from the pods of a finished job.
-    async fn free(&self, job: &Job) -> Result<(), kube::Error> {
+    async fn untrack_all(&self, job: &Job) -> Result<(), kube::Error> {
         for pod in self.world.pods.indexed(objects::uid(job)) {
             self.untrack(&pod).await?;
         }
@@ -321,7 +321,7 @@ impl Controller {
     }
 
     /// Removes the finalizer from the pods of a job that no longer exists.
-    async fn free_orphans(&self, key: &ObjectKey) -> Result<(), kube::Error> {
+    async fn untrack_orphans(&self, key: &ObjectKey) -> Result<(), kube::Error> {
         for pod in self.world.pods.within(&key.namespace) {
             let owner = objects::controller(&pod.metadata);
             if owner.is_some_and(|owner| owner.kind == "Job" && owner.name == key.name) {
@@ -361,7 +361,7 @@ impl Controller {
     }
 
     /// Queues the job for the moment of its deadline, because no event announces it.
-    fn look_again(&self, job: &Job, status: &JobStatus) {
+    fn requeue_at_deadline(&self, job: &Job, status: &JobStatus) {
         let limit = job
             .spec
             .as_ref()

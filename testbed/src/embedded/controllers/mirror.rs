@@ -1,7 +1,7 @@
 //! A mirror of all objects of one kind: filled by one watch, read by every controller that needs the kind.
 //!
-//! A controller's own writes go into the mirror at once ([`Mirror::observe`], [`Mirror::doom`]), so that it never acts twice because its
-//! watch is late. Real controllers keep "expectations" for this purpose.
+//! A controller's own writes go into the mirror at once ([`Mirror::observe`], [`Mirror::mark_deleted`]), so that it never acts twice because
+//! its watch is late. Real controllers keep "expectations" for this purpose.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
@@ -81,7 +81,7 @@ struct Content<K> {
     /// Highest resource version that the watch has reported.
     newest: u64,
     /// UIDs whose deletion was accepted but not yet reported by the watch.
-    doomed: HashSet<String>,
+    deletion_accepted: HashSet<String>,
 }
 
 /// A mirror of all objects of a kind.
@@ -114,7 +114,7 @@ impl<K: Kind> Mirror<K> {
                 objects: BTreeMap::new(),
                 index: HashMap::new(),
                 newest: 0,
-                doomed: HashSet::new(),
+                deletion_accepted: HashSet::new(),
             }),
             listeners: RwLock::new(Vec::new()),
             order: Mutex::new(()),
@@ -143,7 +143,7 @@ impl<K: Kind> Mirror<K> {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(object)) => {
                     listed.insert(ObjectKey::of(object.meta()));
-                    self.told(object);
+                    self.apply_from_watch(object);
                 }
                 Ok(Event::InitDone) => {
                     for key in self.keys() {
@@ -154,9 +154,9 @@ impl<K: Kind> Mirror<K> {
                     listed.clear();
                     self.synced.send_replace(true);
                 }
-                Ok(Event::Apply(object)) => self.told(object),
+                Ok(Event::Apply(object)) => self.apply_from_watch(object),
                 Ok(Event::Delete(object)) => {
-                    self.seen(version(object.meta()));
+                    self.raise_version(version(object.meta()));
                     self.remove(&ObjectKey::of(object.meta()), object.meta().uid.as_deref());
                 }
                 Err(error) => report(&error, K::kind(&()).as_ref()),
@@ -178,13 +178,13 @@ impl<K: Kind> Mirror<K> {
         self.content.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seen(&self, version: u64) {
+    fn raise_version(&self, version: u64) {
         let mut content = self.write();
         content.newest = content.newest.max(version);
     }
 
-    fn told(&self, object: K) {
-        self.seen(version(object.meta()));
+    fn apply_from_watch(&self, object: K) {
+        self.raise_version(version(object.meta()));
         self.store(object, true);
     }
 
@@ -206,12 +206,12 @@ impl<K: Kind> Mirror<K> {
                 // The watch was faster, and what it reported is newer than this answer.
                 return before.unwrap_or_else(|| Arc::new(object));
             }
-            let doomed = object
+            let is_deleted = object
                 .meta()
                 .uid
                 .as_ref()
-                .is_some_and(|uid| content.doomed.contains(uid));
-            if doomed && object.meta().deletion_timestamp.is_none() {
+                .is_some_and(|uid| content.deletion_accepted.contains(uid));
+            if is_deleted && object.meta().deletion_timestamp.is_none() {
                 object.meta_mut().deletion_timestamp = Some(objects::now());
             }
             let after = Arc::new(object);
@@ -222,7 +222,7 @@ impl<K: Kind> Mirror<K> {
             content.objects.insert(key, Arc::clone(&after));
             (before, after)
         };
-        self.tell(before.as_ref(), Some(&after));
+        self.notify(before.as_ref(), Some(&after));
         after
     }
 
@@ -231,7 +231,7 @@ impl<K: Kind> Mirror<K> {
         let before = {
             let mut content = self.write();
             if let Some(uid) = uid {
-                content.doomed.remove(uid);
+                content.deletion_accepted.remove(uid);
                 let held = content.objects.get(key);
                 if held.is_some_and(|held| held.meta().uid.as_deref() != Some(uid)) {
                     return;
@@ -243,11 +243,11 @@ impl<K: Kind> Mirror<K> {
             content.unindex(key, (self.index)(&before));
             before
         };
-        self.tell(Some(&before), None);
+        self.notify(Some(&before), None);
     }
 
     /// Records that the deletion of an object was accepted.
-    fn doom(&self, key: &ObjectKey, uid: &str) {
+    fn mark_deleted(&self, key: &ObjectKey, uid: &str) {
         let held = {
             let mut content = self.write();
             let held = content
@@ -256,7 +256,7 @@ impl<K: Kind> Mirror<K> {
                 .filter(|held| held.meta().uid.as_deref() == Some(uid))
                 .cloned();
             if held.is_some() {
-                content.doomed.insert(uid.to_owned());
+                content.deletion_accepted.insert(uid.to_owned());
             }
             held
         };
@@ -273,11 +273,11 @@ impl<K: Kind> Mirror<K> {
                     _ => return,
                 }
             }
-            self.tell(Some(&held), Some(&after));
+            self.notify(Some(&held), Some(&after));
         }
     }
 
-    fn tell(&self, before: Option<&Arc<K>>, after: Option<&Arc<K>>) {
+    fn notify(&self, before: Option<&Arc<K>>, after: Option<&Arc<K>>) {
         let listeners = self
             .listeners
             .read()
@@ -342,7 +342,7 @@ impl<K: Kind + Resource<Scope = NamespaceResourceScope>> Mirror<K> {
     }
 
     /// Reads an object from the server.
-    pub(crate) async fn fresh(&self, key: &ObjectKey) -> Result<Option<K>, kube::Error> {
+    pub(crate) async fn fetch(&self, key: &ObjectKey) -> Result<Option<K>, kube::Error> {
         self.api(&key.namespace).get_opt(&key.name).await
     }
 
@@ -403,7 +403,7 @@ impl<K: Kind + Resource<Scope = NamespaceResourceScope>> Mirror<K> {
         let (api, key) = self.api_of(object);
         match api.delete(&key.name, params).await {
             Ok(_) => {
-                self.doom(&key, object.meta().uid.as_deref().unwrap_or_default());
+                self.mark_deleted(&key, object.meta().uid.as_deref().unwrap_or_default());
                 Ok(())
             }
             Err(error) if objects::code(&error) == 404 => Ok(()),

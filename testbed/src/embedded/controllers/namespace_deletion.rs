@@ -12,7 +12,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams, PropagationPolicy};
 use serde_json::json;
 
-use super::garbage::{self, Known};
+use super::garbage::{self, WatchedKind};
 use super::mirror::ObjectKey;
 use super::queue::Queue;
 use super::world::World;
@@ -21,7 +21,7 @@ use super::{MANAGER, objects};
 /// Finalizer that this controller removes once a namespace is empty.
 const FINALIZER: &str = "kubernetes";
 /// Interval of the checks while something is left. The deletion of a pod triggers a check at once.
-const AGAIN: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Controller {
     world: Arc<World>,
@@ -31,7 +31,7 @@ pub(crate) struct Controller {
 
 /// What is left of the content of a namespace.
 #[derive(Debug, Default)]
-struct Left {
+struct Remaining {
     /// Number of objects by resource and group.
     objects: BTreeMap<String, usize>,
     /// Number of objects by finalizer.
@@ -91,71 +91,79 @@ impl Controller {
         if !objects::deleting(&namespace) || !is_ours {
             return Ok(());
         }
-        let left = self.empty(&key.name).await?;
-        tell(&api, &namespace, &left).await?;
-        if !left.objects.is_empty() || !left.failures.is_empty() {
-            self.queue.add_after(key.clone(), AGAIN);
+        let remaining = self.empty(&key.name).await?;
+        write_conditions(&api, &namespace, &remaining).await?;
+        if !remaining.objects.is_empty() || !remaining.failures.is_empty() {
+            self.queue.add_after(key.clone(), CHECK_INTERVAL);
             return Ok(());
         }
         finalize(&self.world.client, &api, &key.name).await
     }
 
     /// Deletes the content of a namespace, and nothing but pods as long as there are pods. Returns what is left.
-    async fn empty(&self, namespace: &str) -> Result<Left, kube::Error> {
-        let mut left = Left::default();
+    async fn empty(&self, namespace: &str) -> Result<Remaining, kube::Error> {
+        let mut remaining = Remaining::default();
         let mut kinds = self.garbage.namespaced_kinds();
-        kinds.sort_by_key(|known| (!known.is_pods(), known.word()));
-        for known in kinds {
-            if !known.is_pods() && left.objects.contains_key("pods.") {
+        kinds.sort_by_key(|kind| (!kind.is_pods(), kind.group_resource()));
+        for kind in kinds {
+            if !kind.is_pods() && remaining.objects.contains_key("pods.") {
                 break;
             }
-            if let Err(error) = self.empty_of(namespace, &known, &mut left).await {
-                left.failures.push(objects::message(&error));
+            if let Err(error) = self.empty_kind(namespace, &kind, &mut remaining).await {
+                remaining.failures.push(objects::message(&error));
             }
         }
-        Ok(left)
+        Ok(remaining)
     }
 
-    async fn empty_of(
+    async fn empty_kind(
         &self,
         namespace: &str,
-        known: &Known,
-        left: &mut Left,
+        kind: &WatchedKind,
+        remaining: &mut Remaining,
     ) -> Result<(), kube::Error> {
-        let api = known.api_in(&self.world.client, namespace);
+        let api = kind.api_in(&self.world.client, namespace);
         let params = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Background),
             ..DeleteParams::default()
         };
         let everything = ListParams::default();
-        if there(api.list_metadata(&everything).await)?.is_none_or(|list| list.items.is_empty()) {
+        if none_if_unserved(api.list_metadata(&everything).await)?
+            .is_none_or(|list| list.items.is_empty())
+        {
             return Ok(());
         }
-        there(
+        none_if_unserved(
             api.delete_collection(&params, &everything)
                 .await
                 .map(|_| ()),
         )?;
-        let Some(list) = there(api.list_metadata(&everything).await)? else {
+        let Some(list) = none_if_unserved(api.list_metadata(&everything).await)? else {
             return Ok(());
         };
         if !list.items.is_empty() {
-            left.objects.insert(known.word(), list.items.len());
+            remaining
+                .objects
+                .insert(kind.group_resource(), list.items.len());
         }
         for finalizer in list.items.iter().flat_map(kube::ResourceExt::finalizers) {
-            *left.finalizers.entry(finalizer.clone()).or_default() += 1;
+            *remaining.finalizers.entry(finalizer.clone()).or_default() += 1;
         }
         Ok(())
     }
 }
 
 /// Writes the conditions if they changed.
-async fn tell(api: &Api<Namespace>, namespace: &Namespace, left: &Left) -> Result<(), kube::Error> {
+async fn write_conditions(
+    api: &Api<Namespace>,
+    namespace: &Namespace,
+    remaining: &Remaining,
+) -> Result<(), kube::Error> {
     let before = namespace.status.clone().unwrap_or_default();
     let mut after = before.clone();
     after.phase = Some("Terminating".to_owned());
     let held = before.conditions.as_deref().unwrap_or_default();
-    after.conditions = Some(conditions(held, left));
+    after.conditions = Some(conditions(held, remaining));
     if after == before {
         return Ok(());
     }
@@ -168,7 +176,7 @@ async fn tell(api: &Api<Namespace>, namespace: &Namespace, left: &Left) -> Resul
 }
 
 /// Returns the conditions; those that did not change keep their times.
-fn conditions(before: &[NamespaceCondition], left: &Left) -> Vec<NamespaceCondition> {
+fn conditions(before: &[NamespaceCondition], remaining: &Remaining) -> Vec<NamespaceCondition> {
     let listed = |counts: &BTreeMap<String, usize>, between: &str| {
         let counts = counts.iter();
         let texts: Vec<String> = counts
@@ -176,9 +184,9 @@ fn conditions(before: &[NamespaceCondition], left: &Left) -> Vec<NamespaceCondit
             .collect();
         texts.join(", ")
     };
-    let failed = !left.failures.is_empty();
-    let remains = !left.objects.is_empty();
-    let held = !left.finalizers.is_empty();
+    let failed = !remaining.failures.is_empty();
+    let remains = !remaining.objects.is_empty();
+    let held = !remaining.finalizers.is_empty();
     let all = [
         (
             "NamespaceDeletionDiscoveryFailure",
@@ -195,8 +203,8 @@ fn conditions(before: &[NamespaceCondition], left: &Left) -> Vec<NamespaceCondit
         if failed {
             let message = format!(
                 "Failed to delete all resource types, {} remaining: {}",
-                left.failures.len(),
-                left.failures.join(", ")
+                remaining.failures.len(),
+                remaining.failures.join(", ")
             );
             let reason = "ContentDeletionFailed";
             ("NamespaceDeletionContentFailure", true, reason, message)
@@ -209,7 +217,7 @@ fn conditions(before: &[NamespaceCondition], left: &Left) -> Vec<NamespaceCondit
             )
         },
         if remains {
-            let listed = listed(&left.objects, "has");
+            let listed = listed(&remaining.objects, "has");
             let message = format!("Some resources are remaining: {listed}");
             let reason = "SomeResourcesRemain";
             ("NamespaceContentRemaining", true, reason, message)
@@ -222,7 +230,7 @@ fn conditions(before: &[NamespaceCondition], left: &Left) -> Vec<NamespaceCondit
             )
         },
         if held {
-            let listed = listed(&left.finalizers, "in");
+            let listed = listed(&remaining.finalizers, "in");
             let message =
                 format!("Some content in the namespace has finalizers remaining: {listed}");
             let reason = "SomeFinalizersRemain";
@@ -293,7 +301,7 @@ fn params() -> PostParams {
 }
 
 /// Returns the answer, or `None` if the definition of the kind was deleted meanwhile, together with all its objects.
-fn there<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+fn none_if_unserved<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match answer {
         Err(error) if matches!(objects::code(&error), 404 | 405) => Ok(None),
         other => other.map(Some),

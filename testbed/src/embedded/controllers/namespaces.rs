@@ -94,7 +94,7 @@ impl Controller {
                 ..ServiceAccount::default()
             };
             let made = self.world.service_accounts.create(&key.name, &wanted).await;
-            settle(made.map(|_| ()))?;
+            ignore_expected(made.map(|_| ()))?;
         }
         let map = ObjectKey::new(&key.name, ROOT_CA);
         let mut wanted: ConfigMap = ConfigMap {
@@ -116,13 +116,13 @@ impl Controller {
                 .is_some_and(|map| map.contains_key("kubernetes.io/description"))
         };
         match self.maps.get(&map) {
-            None => settle(self.maps.create(&key.name, &wanted).await.map(|_| ())),
+            None => ignore_expected(self.maps.create(&key.name, &wanted).await.map(|_| ())),
             Some(held) if held.data != wanted.data || !annotated(&held) => {
                 let patch = json!({
                     "data": wanted.data,
                     "metadata": {"annotations": wanted.metadata.annotations},
                 });
-                settle(self.maps.patch(&held, &patch).await.map(|_| ()))
+                ignore_expected(self.maps.patch(&held, &patch).await.map(|_| ()))
             }
             Some(_) => Ok(()),
         }
@@ -138,9 +138,11 @@ fn metadata(key: &ObjectKey) -> ObjectMeta {
 }
 
 /// Ignores errors that need no retry: the object exists already, or its namespace is being deleted.
-fn settle(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
+fn ignore_expected(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
     match result {
-        Err(error) if objects::code(&error) == 409 || objects::namespace_ends(&error) => Ok(()),
+        Err(error) if objects::code(&error) == 409 || objects::namespace_terminating(&error) => {
+            Ok(())
+        }
         other => other,
     }
 }

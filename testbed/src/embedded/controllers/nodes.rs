@@ -43,10 +43,10 @@ const BY_CONDITION: &[(&str, &str, &str)] = &[
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
 /// Conditions that become Unknown when a node is silent.
-const VOUCHED: &[&str] = &["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+const KUBELET_CONDITIONS: &[&str] = &["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
 /// The last sign of life of a node.
-struct Heard {
+struct LastSign {
     sign: (Option<String>, Option<String>),
     at: Instant,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Controller {
     leases: Arc<Mirror<Lease>>,
     /// Time without a sign of life after which a node becomes Unknown.
     grace: Duration,
-    heard: Mutex<HashMap<String, Heard>>,
+    last_signs: Mutex<HashMap<String, LastSign>>,
     /// Since when a pod is on a node with taints that it does not tolerate forever.
     leaving: Mutex<HashMap<ObjectKey, (String, Instant)>>,
     events: Recorder,
@@ -123,7 +123,7 @@ impl Controller {
             pods,
             leases,
             grace,
-            heard: Mutex::default(),
+            last_signs: Mutex::default(),
             leaving: Mutex::default(),
             events: world.events.of("node-controller"),
             evictions: world.events.of("taint-eviction-controller"),
@@ -143,7 +143,7 @@ impl Controller {
             nodes
                 .work("nodelifecycle", 4, |key| {
                     let this = Arc::clone(&self);
-                    async move { this.judge(&key).await }
+                    async move { this.monitor_health(&key).await }
                 })
                 .await;
         };
@@ -155,14 +155,14 @@ impl Controller {
         tokio::join!(follow, lifecycle, eviction);
     }
 
-    async fn judge(&self, key: &ObjectKey) -> Result<(), kube::Error> {
+    async fn monitor_health(&self, key: &ObjectKey) -> Result<(), kube::Error> {
         let Some(node) = self.world.nodes.get(key) else {
-            lock(&self.heard).remove(&key.name);
+            lock(&self.last_signs).remove(&key.name);
             return Ok(());
         };
-        let silent = self.listen_for(&node);
-        let node = match silent {
-            None => self.doubt(&node).await?,
+        let remaining = self.remaining_grace(&node);
+        let node = match remaining {
+            None => self.mark_unknown(&node).await?,
             Some(left) => {
                 self.nodes.add_after(key.clone(), left);
                 node
@@ -172,7 +172,7 @@ impl Controller {
     }
 
     /// Records a sign of life. Returns how long the silence may still last, or `None` if it has lasted too long.
-    fn listen_for(&self, node: &Node) -> Option<Duration> {
+    fn remaining_grace(&self, node: &Node) -> Option<Duration> {
         let lease = self
             .leases
             .get(&ObjectKey::new("kube-node-lease", objects::name(node)));
@@ -183,11 +183,11 @@ impl Controller {
         let beat = condition(node, "Ready")
             .filter(|ready| ready.status != "Unknown")
             .and_then(|ready| Some(ready.last_heartbeat_time.as_ref()?.0.to_string()));
-        let mut heard = lock(&self.heard);
+        let mut signs = lock(&self.last_signs);
         let now = Instant::now();
-        let entry = heard
+        let entry = signs
             .entry(objects::name(node).to_owned())
-            .or_insert_with(|| Heard {
+            .or_insert_with(|| LastSign {
                 sign: (None, None),
                 at: now,
             });
@@ -201,7 +201,7 @@ impl Controller {
     }
 
     /// Sets the conditions of a silent node to Unknown.
-    async fn doubt(&self, node: &Arc<Node>) -> Result<Arc<Node>, kube::Error> {
+    async fn mark_unknown(&self, node: &Arc<Node>) -> Result<Arc<Node>, kube::Error> {
         let mut conditions = node
             .status
             .clone()
@@ -209,7 +209,7 @@ impl Controller {
             .unwrap_or_default();
         let was_ready = condition(node, "Ready").is_some_and(|ready| ready.status == "True");
         let mut changed = false;
-        for kind in VOUCHED {
+        for kind in KUBELET_CONDITIONS {
             match conditions.iter_mut().find(|held| held.type_ == *kind) {
                 Some(held) if held.status == "Unknown" => {}
                 Some(held) => {
@@ -248,13 +248,13 @@ impl Controller {
             let name = objects::name(&**node);
             let what = format!("Node {name} status is now: NodeNotReady");
             self.events.normal(&**node, "NodeNotReady", what);
-            self.doubt_pods(name).await;
+            self.mark_pods_not_ready(name).await;
         }
         Ok(written)
     }
 
     /// Marks the pods of a silent node as not ready.
-    async fn doubt_pods(&self, node: &str) {
+    async fn mark_pods_not_ready(&self, node: &str) {
         for pod in self.world.pods.indexed(&format!("node:{node}")) {
             if !objects::ready(&pod) {
                 continue;
@@ -302,14 +302,14 @@ impl Controller {
             known && taint.effect == NO_SCHEDULE || evicts
         };
         // A new node without conditions keeps its initial taint.
-        let said = condition(node, "Ready").is_some();
+        let has_ready = condition(node, "Ready").is_some();
         let before = spec.taints.unwrap_or_default();
         let mut after: Vec<Taint> = before
             .iter()
             .filter(|taint| {
                 !ours(taint)
                     || wanted.contains(&(taint.key.as_str(), taint.effect.as_str()))
-                    || !said && taint.key == NOT_READY
+                    || !has_ready && taint.key == NOT_READY
             })
             .cloned()
             .collect();

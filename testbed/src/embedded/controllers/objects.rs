@@ -27,7 +27,7 @@ pub(crate) fn message(error: &kube::Error) -> String {
 }
 
 /// Returns whether a creation failed because its namespace is being deleted.
-pub(crate) fn namespace_ends(error: &kube::Error) -> bool {
+pub(crate) fn namespace_terminating(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status)
         if status.code == 403 && status.message.contains("because it is being terminated"))
 }

@@ -22,14 +22,14 @@ pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
     /// How long a node must be gone before its pods are removed.
-    patience: Duration,
+    gone_grace: Duration,
     /// Since when the nodes are gone that pods still name.
     gone: Mutex<HashMap<String, Instant>>,
 }
 
 impl Controller {
     /// Subscribes to the changes that concern this controller.
-    pub(crate) fn new(world: &Arc<World>, patience: Duration) -> Arc<Self> {
+    pub(crate) fn new(world: &Arc<World>, gone_grace: Duration) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
         let own = Arc::clone(&queue);
         let known = Arc::clone(&world.nodes);
@@ -57,7 +57,7 @@ impl Controller {
         Arc::new(Self {
             world: Arc::clone(world),
             queue,
-            patience,
+            gone_grace,
             gone: Mutex::default(),
         })
     }
@@ -102,9 +102,9 @@ impl Controller {
             .entry(node.to_owned())
             .or_insert_with(Instant::now);
         let spent = since.elapsed();
-        if spent < self.patience {
+        if spent < self.gone_grace {
             self.queue
-                .add_after(key.clone(), self.patience.saturating_sub(spent));
+                .add_after(key.clone(), self.gone_grace.saturating_sub(spent));
             return Ok(());
         }
         let api: Api<Node> = Api::all(self.world.client.clone());

@@ -18,7 +18,7 @@ use super::mirror::{Kind, Mirror};
 use super::{objects, selectors};
 
 /// Largest number of concurrent requests for one owner.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 
 /// Returns a pod made from a template and controlled by its owner.
 pub(crate) fn from_template<K: Resource<DynamicType = ()>>(
@@ -53,7 +53,7 @@ pub(crate) async fn create<K: Resource<DynamicType = ()>>(
         let rest = wanted.split_off(batch.min(wanted.len()));
         let results: Vec<_> = futures::stream::iter(wanted)
             .map(|pod| async move { pods.create(objects::namespace(owner), &pod).await })
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(MAX_CONCURRENT)
             .collect()
             .await;
         for result in results {
@@ -63,7 +63,7 @@ pub(crate) async fn create<K: Resource<DynamicType = ()>>(
                     "SuccessfulCreate",
                     format!("Created pod: {}", objects::name(&*made)),
                 ),
-                Err(error) if objects::namespace_ends(&error) => return Ok(()),
+                Err(error) if objects::namespace_terminating(&error) => return Ok(()),
                 Err(error) => {
                     let why = format!("Error creating: {}", objects::message(&error));
                     events.warning(owner, "FailedCreate", why);
@@ -89,7 +89,7 @@ pub(crate) async fn delete<K: Resource<DynamicType = ()>>(
             let result = pods.delete(&pod, &DeleteParams::default()).await;
             (pod, result)
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT)
         .collect()
         .await;
     let mut first = Ok(());

@@ -30,7 +30,7 @@ fn mirror<K: Kind>(client: &Client, index: fn(&K) -> Vec<String>) -> Arc<Mirror<
     Arc::new(Mirror::new(client.clone(), MANAGER, index))
 }
 
-fn plain<K: Kind>(client: &Client) -> Arc<Mirror<K>> {
+fn unindexed<K: Kind>(client: &Client) -> Arc<Mirror<K>> {
     mirror(client, |_| Vec::new())
 }
 
@@ -40,12 +40,12 @@ impl World {
         Self {
             events,
             pods: mirror(&client, objects::pod_index),
-            nodes: plain(&client),
-            namespaces: plain(&client),
-            service_accounts: plain(&client),
-            deployments: plain(&client),
+            nodes: unindexed(&client),
+            namespaces: unindexed(&client),
+            service_accounts: unindexed(&client),
+            deployments: unindexed(&client),
             replica_sets: mirror(&client, objects::owner_index),
-            daemon_sets: plain(&client),
+            daemon_sets: unindexed(&client),
             revisions: mirror(&client, objects::owner_index),
             client,
         }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 
+use super::inter_pod_affinity::InterPodAffinity;
 use super::ledger::{Ledger, NodeState};
-use super::neighbours::Neighbours;
 use super::pod::Task;
 use super::spread::Spread;
 use crate::embedded::controllers::objects;
@@ -18,30 +18,30 @@ pub(super) struct Rejection {
     /// Whether the removal of pods from the node could resolve it.
     pub(super) resolvable: bool,
     /// Whether it depends on the properties of other pods.
-    pub(super) social: bool,
+    pub(super) depends_on_other_pods: bool,
 }
 
 impl Rejection {
     /// Returns a rejection that preemption cannot resolve.
-    pub(super) fn fixed(reason: &'static str) -> Self {
+    pub(super) fn unresolvable(reason: &'static str) -> Self {
         Self {
             reasons: vec![reason.into()],
             resolvable: false,
-            social: false,
+            depends_on_other_pods: false,
         }
     }
 
     /// Returns a rejection because of the pods on the node.
-    pub(super) fn crowded(reason: &'static str) -> Self {
+    pub(super) fn resolvable(reason: &'static str) -> Self {
         Self {
             resolvable: true,
-            ..Self::fixed(reason)
+            ..Self::unresolvable(reason)
         }
     }
 
     /// Marks the rejection as dependent on the properties of other pods.
-    pub(super) fn social(mut self) -> Self {
-        self.social = true;
+    pub(super) fn depends_on_other_pods(mut self) -> Self {
+        self.depends_on_other_pods = true;
         self
     }
 }
@@ -49,7 +49,7 @@ impl Rejection {
 /// What is computed once per pod for all nodes.
 pub(super) struct Filter<'a> {
     task: &'a Task,
-    neighbours: Neighbours,
+    inter_pod_affinity: InterPodAffinity,
     spread: Spread,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Filter<'a> {
     pub(super) fn new(ledger: &Ledger, task: &'a Task) -> Self {
         Self {
             task,
-            neighbours: Neighbours::new(ledger, task),
+            inter_pod_affinity: InterPodAffinity::new(ledger, task),
             spread: Spread::new(ledger, task),
         }
     }
@@ -74,14 +74,14 @@ impl<'a> Filter<'a> {
         named(task, node)?;
         tainted(task, node)?;
         if !placement::selected(task.spec(), node) {
-            return Err(Rejection::fixed(
+            return Err(Rejection::unresolvable(
                 "node(s) didn't match Pod's node affinity/selector",
             ));
         }
         ports(task, ledger, state)?;
         room(task, ledger, node, state)?;
         self.spread.check(node)?;
-        self.neighbours.check(node)
+        self.inter_pod_affinity.check(node)
     }
 }
 
@@ -93,7 +93,7 @@ fn cordoned(task: &Task, node: &Node) -> Result<(), Rejection> {
     };
     let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
     if cordoned && !placement::tolerated(task.tolerations(), &taint) {
-        return Err(Rejection::fixed("node(s) were unschedulable"));
+        return Err(Rejection::unresolvable("node(s) were unschedulable"));
     }
     Ok(())
 }
@@ -101,7 +101,7 @@ fn cordoned(task: &Task, node: &Node) -> Result<(), Rejection> {
 fn named(task: &Task, node: &Node) -> Result<(), Rejection> {
     let name = task.spec().node_name.as_deref().unwrap_or_default();
     if !name.is_empty() && name != objects::name(node) {
-        return Err(Rejection::fixed(
+        return Err(Rejection::unresolvable(
             "node(s) didn't match the requested node name",
         ));
     }
@@ -115,7 +115,7 @@ pub(super) fn tainted(task: &Task, node: &Node) -> Result<(), Rejection> {
         .flat_map(|effect| placement::taints(node, effect))
         .any(|taint| !placement::tolerated(task.tolerations(), taint));
     if untolerated {
-        return Err(Rejection::fixed("node(s) had untolerated taint(s)"));
+        return Err(Rejection::unresolvable("node(s) had untolerated taint(s)"));
     }
     Ok(())
 }
@@ -129,7 +129,7 @@ fn ports(task: &Task, ledger: &Ledger, state: &NodeState) -> Result<(), Rejectio
         .flat_map(|other| &other.ports)
         .any(|taken| task.ports.iter().any(|wanted| wanted.clashes(taken)));
     if taken {
-        return Err(Rejection::crowded(
+        return Err(Rejection::resolvable(
             "node(s) didn't have free ports for the requested pod ports",
         ));
     }
@@ -179,6 +179,6 @@ fn room(task: &Task, ledger: &Ledger, node: &Node, state: &NodeState) -> Result<
     Err(Rejection {
         reasons,
         resolvable,
-        social: false,
+        depends_on_other_pods: false,
     })
 }

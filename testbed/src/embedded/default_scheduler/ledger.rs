@@ -100,7 +100,7 @@ impl Ledger {
     }
 
     /// Takes back the placement of a pod whose binding failed.
-    pub(super) fn disappoint(&mut self, key: &ObjectKey) {
+    pub(super) fn unassume(&mut self, key: &ObjectKey) {
         if self.assumed.remove(key) {
             self.take(key);
         }
@@ -121,7 +121,7 @@ impl Ledger {
         state.scored.0 += task.scored.0;
         state.scored.1 += task.scored.1;
         state.pods.insert(task.key.clone());
-        if !task.unwanted_near().is_empty() {
+        if !task.required_anti_affinity().is_empty() {
             self.with_anti_affinity.insert(task.key.clone());
         }
         self.placed
@@ -169,7 +169,7 @@ impl Ledger {
     }
 
     /// Returns the placed pods with required anti-affinity.
-    pub(super) fn unsociable(&self) -> impl Iterator<Item = (&str, &Task)> {
+    pub(super) fn with_anti_affinity(&self) -> impl Iterator<Item = (&str, &Task)> {
         self.with_anti_affinity
             .iter()
             .filter_map(|key| self.placed.get(key))
@@ -185,14 +185,14 @@ impl Ledger {
             .map(|(_, task)| task)
     }
 
-    /// Returns the resources and the number of other nominated pods of at least the priority of `for_whom` on a node.
-    pub(super) fn reserved(&self, node: &str, for_whom: &Task) -> (Amounts, usize) {
+    /// Returns the resources and the number of other nominated pods of at least the priority of `task` on a node.
+    pub(super) fn reserved(&self, node: &str, task: &Task) -> (Amounts, usize) {
         let mut total = Amounts::new();
         let mut count = 0;
-        for (key, (nominated, task)) in &self.nominated {
-            if nominated == node && *key != for_whom.key && task.priority >= for_whom.priority {
+        for (key, (nominated, other)) in &self.nominated {
+            if nominated == node && *key != task.key && other.priority >= task.priority {
                 count += 1;
-                for (name, amount) in &task.requests {
+                for (name, amount) in &other.requests {
                     *total.entry(name.clone()).or_default() += amount;
                 }
             }

@@ -13,7 +13,7 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// Longest backoff after an error.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 /// Time after which an unschedulable pod is tried again even if nothing changed.
-const LEFTOVER: Duration = Duration::from_mins(5);
+const MAX_UNSCHEDULABLE: Duration = Duration::from_mins(5);
 
 type Rank = (Reverse<i32>, u64);
 
@@ -22,14 +22,14 @@ type Rank = (Reverse<i32>, u64);
 pub(super) enum Change {
     /// There may be more room, or another node may fit.
     Room,
-    /// Only the neighbours of pods changed.
-    Neighbours,
+    /// Only properties of other pods changed, or what selects them.
+    OtherPods,
 }
 
 struct Waiting {
     until: Instant,
     /// Whether the rejection depends on the properties of other pods.
-    social: bool,
+    depends_on_other_pods: bool,
     priority: i32,
 }
 
@@ -104,14 +104,20 @@ impl Pending {
     }
 
     /// Records that no node fits. If something changed since the attempt began, the pod is ready again at once.
-    pub(super) fn refuse(&mut self, key: &ObjectKey, priority: i32, social: bool, since: u64) {
+    pub(super) fn refuse(
+        &mut self,
+        key: &ObjectKey,
+        priority: i32,
+        depends_on_other_pods: bool,
+        since: u64,
+    ) {
         if self.changes != since {
             self.add(key, priority);
             return;
         }
         let waiting = Waiting {
-            until: Instant::now() + LEFTOVER,
-            social,
+            until: Instant::now() + MAX_UNSCHEDULABLE,
+            depends_on_other_pods,
             priority,
         };
         self.refused.insert(key.clone(), waiting);
@@ -137,7 +143,7 @@ impl Pending {
         let again: Vec<(ObjectKey, i32)> = self
             .refused
             .iter()
-            .filter(|(_, waiting)| change == Change::Room || waiting.social)
+            .filter(|(_, waiting)| change == Change::Room || waiting.depends_on_other_pods)
             .map(|(key, waiting)| (key.clone(), waiting.priority))
             .collect();
         for (key, priority) in &again {
@@ -146,7 +152,7 @@ impl Pending {
         !again.is_empty()
     }
 
-    /// Makes pods ready again that have been unschedulable for [`LEFTOVER`].
+    /// Makes pods ready again that have been unschedulable for [`MAX_UNSCHEDULABLE`].
     pub(super) fn flush(&mut self) {
         let now = Instant::now();
         let due: Vec<(ObjectKey, i32)> = self

@@ -16,9 +16,9 @@ use crate::embedded::controllers::objects;
 pub(super) type Amounts = BTreeMap<String, i64>;
 
 /// CPU that a container without a CPU request counts for in scores, in milli-CPUs.
-const UNSAID_CPU: i64 = 100;
+const DEFAULT_SCORED_CPU: i64 = 100;
 /// Memory that a container without a memory request counts for in scores, in bytes.
-const UNSAID_MEMORY: i64 = 200 << 20;
+const DEFAULT_SCORED_MEMORY: i64 = 200 << 20;
 
 /// A host port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,9 +64,15 @@ impl Task {
         );
         let (mut cpu, mut memory) = (0, 0);
         for container in apps {
-            let asked = asked(container.resources.as_ref());
-            cpu += asked.get("cpu").copied().unwrap_or(UNSAID_CPU);
-            memory += asked.get("memory").copied().unwrap_or(UNSAID_MEMORY);
+            let own_requests = own_requests(container.resources.as_ref());
+            cpu += own_requests
+                .get("cpu")
+                .copied()
+                .unwrap_or(DEFAULT_SCORED_CPU);
+            memory += own_requests
+                .get("memory")
+                .copied()
+                .unwrap_or(DEFAULT_SCORED_MEMORY);
         }
         let whole = |name: &str| requests.get(name).copied().unwrap_or(0);
         Self {
@@ -96,7 +102,7 @@ impl Task {
     }
 
     /// Returns the required pod affinity terms.
-    pub(super) fn wanted_near(&self) -> &[PodAffinityTerm] {
+    pub(super) fn required_affinity(&self) -> &[PodAffinityTerm] {
         self.affinity()
             .and_then(|affinity| affinity.pod_affinity.as_ref())
             .and_then(|affinity| {
@@ -108,7 +114,7 @@ impl Task {
     }
 
     /// Returns the required pod anti-affinity terms.
-    pub(super) fn unwanted_near(&self) -> &[PodAffinityTerm] {
+    pub(super) fn required_anti_affinity(&self) -> &[PodAffinityTerm] {
         self.affinity()
             .and_then(|affinity| affinity.pod_anti_affinity.as_ref())
             .and_then(|affinity| {
@@ -166,13 +172,13 @@ pub(super) fn amounts(list: Option<&BTreeMap<String, Quantity>>) -> Amounts {
 }
 
 /// Returns the requests of a container; the limit counts as the request of a resource that has only a limit.
-fn asked(resources: Option<&ResourceRequirements>) -> Amounts {
+fn own_requests(resources: Option<&ResourceRequirements>) -> Amounts {
     let Some(resources) = resources else {
         return Amounts::new();
     };
-    let mut asked = amounts(resources.limits.as_ref());
-    asked.extend(amounts(resources.requests.as_ref()));
-    asked
+    let mut own_requests = amounts(resources.limits.as_ref());
+    own_requests.extend(amounts(resources.requests.as_ref()));
+    own_requests
 }
 
 fn sidecar(container: &Container) -> bool {
@@ -190,19 +196,19 @@ fn add(to: &mut Amounts, other: &Amounts) {
 fn requests(spec: &PodSpec) -> Amounts {
     let mut total = Amounts::new();
     for container in &spec.containers {
-        add(&mut total, &asked(container.resources.as_ref()));
+        add(&mut total, &own_requests(container.resources.as_ref()));
     }
     let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
     for container in spec.init_containers.iter().flatten() {
-        let own = asked(container.resources.as_ref());
+        let own = own_requests(container.resources.as_ref());
         if sidecar(container) {
             add(&mut sidecars, &own);
         }
-        let mut there = sidecars.clone();
+        let mut needed = sidecars.clone();
         if !sidecar(container) {
-            add(&mut there, &own);
+            add(&mut needed, &own);
         }
-        for (name, amount) in there {
+        for (name, amount) in needed {
             let highest = peak.entry(name).or_default();
             *highest = amount.max(*highest);
         }
@@ -212,7 +218,7 @@ fn requests(spec: &PodSpec) -> Amounts {
         let held = total.entry(name).or_default();
         *held = amount.max(*held);
     }
-    for (name, amount) in asked(spec.resources.as_ref()) {
+    for (name, amount) in own_requests(spec.resources.as_ref()) {
         if name == "cpu" || name == "memory" || name.starts_with("hugepages-") {
             total.insert(name, amount);
         }

@@ -173,7 +173,7 @@ fn fits(ledger: &Ledger, task: &Task, name: &str) -> Result<(), Rejection> {
     let found: Option<(&Arc<Node>, _)> = ledger.get(name);
     match found {
         Some((node, state)) => filter.check(ledger, node, state),
-        None => Err(Rejection::fixed("node(s) are gone")),
+        None => Err(Rejection::unresolvable("node(s) are gone")),
     }
 }
 

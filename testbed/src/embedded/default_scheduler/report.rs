@@ -45,7 +45,7 @@ pub(super) fn histogram<'a>(
 
 /// One event of the scheduler.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct EventRecord {
     pub(super) about: ObjectReference,
     pub(super) related: Option<ObjectReference>,
     pub(super) warning: bool,
@@ -56,10 +56,10 @@ pub(super) struct Told {
 
 /// Accepts events.
 #[derive(Clone, Debug)]
-pub(super) struct Voice(mpsc::UnboundedSender<Told>);
+pub(super) struct Recorder(mpsc::UnboundedSender<EventRecord>);
 
-impl Voice {
-    /// Returns a voice and the task that writes its events.
+impl Recorder {
+    /// Returns a recorder and the task that writes its events.
     pub(super) fn new(
         client: Client,
         profile: String,
@@ -75,7 +75,7 @@ impl Voice {
             objects::namespace(pod),
             objects::name(pod)
         );
-        self.say(Told {
+        self.send(EventRecord {
             about: events::reference(pod),
             related: None,
             warning: false,
@@ -87,7 +87,7 @@ impl Voice {
 
     /// Records that a pod got no node.
     pub(super) fn failed(&self, pod: &Pod, why: &str) {
-        self.say(Told {
+        self.send(EventRecord {
             about: events::reference(pod),
             related: None,
             warning: true,
@@ -99,7 +99,7 @@ impl Voice {
 
     /// Records that a pod is evicted in favour of another.
     pub(super) fn preempted(&self, victim: &Pod, by: &Pod, node: &str) {
-        self.say(Told {
+        self.send(EventRecord {
             about: events::reference(victim),
             related: Some(events::reference(by)),
             warning: false,
@@ -109,9 +109,9 @@ impl Voice {
         });
     }
 
-    fn say(&self, told: Told) {
+    fn send(&self, record: EventRecord) {
         // The receiver is gone only while the scheduler is being stopped.
-        let _ = self.0.send(told);
+        let _ = self.0.send(record);
     }
 }
 
@@ -127,7 +127,11 @@ fn shortened(note: &str) -> String {
     format!("{}{MARK}", &note[..end])
 }
 
-async fn write(client: Client, profile: String, mut receiver: mpsc::UnboundedReceiver<Told>) {
+async fn write(
+    client: Client,
+    profile: String,
+    mut receiver: mpsc::UnboundedReceiver<EventRecord>,
+) {
     let mut known: HashMap<String, (String, i32)> = HashMap::new();
     let params = PostParams {
         field_manager: Some(MANAGER.to_owned()),
@@ -137,8 +141,8 @@ async fn write(client: Client, profile: String, mut receiver: mpsc::UnboundedRec
         field_manager: Some(MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    while let Some(told) = receiver.recv().await {
-        let namespace = told
+    while let Some(record) = receiver.recv().await {
+        let namespace = record
             .about
             .namespace
             .clone()
@@ -146,7 +150,7 @@ async fn write(client: Client, profile: String, mut receiver: mpsc::UnboundedRec
         let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
         let now = MicroTime(Timestamp::now());
         // The note is part of the key, so that a pod that fails for another reason gets another event.
-        let key = format!("{:?}\0{}\0{}", told.about.uid, told.reason, told.note);
+        let key = format!("{:?}\0{}\0{}", record.about.uid, record.reason, record.note);
         if known.len() > REMEMBERED {
             known.clear();
         }
@@ -163,7 +167,7 @@ async fn write(client: Client, profile: String, mut receiver: mpsc::UnboundedRec
         }
         let name = format!(
             "{}.{:x}",
-            told.about.name.as_deref().unwrap_or_default(),
+            record.about.name.as_deref().unwrap_or_default(),
             now.0.as_nanosecond()
         );
         let event = Event {
@@ -172,12 +176,12 @@ async fn write(client: Client, profile: String, mut receiver: mpsc::UnboundedRec
                 namespace: Some(namespace),
                 ..ObjectMeta::default()
             },
-            involved_object: told.about,
-            related: told.related,
-            reason: Some(told.reason.to_owned()),
-            action: Some(told.action.to_owned()),
-            message: Some(told.note),
-            type_: Some(if told.warning { "Warning" } else { "Normal" }.to_owned()),
+            involved_object: record.about,
+            related: record.related,
+            reason: Some(record.reason.to_owned()),
+            action: Some(record.action.to_owned()),
+            message: Some(record.note),
+            type_: Some(if record.warning { "Warning" } else { "Normal" }.to_owned()),
             event_time: Some(now),
             reporting_component: Some(profile.clone()),
             reporting_instance: Some(format!("{profile}-embedded")),
@@ -187,7 +191,7 @@ async fn write(client: Client, profile: String, mut receiver: mpsc::UnboundedRec
             Ok(_) => {
                 known.insert(key, (name, 1));
             }
-            Err(error) => tracing::debug!(%error, reason = told.reason, "Event was not written"),
+            Err(error) => tracing::debug!(%error, reason = record.reason, "Event was not written"),
         }
     }
 }
@@ -202,13 +206,13 @@ pub(super) async fn refuse(
 ) -> Result<(), kube::Error> {
     let status = pod.status.clone().unwrap_or_default();
     let held = objects::pod_condition(pod, "PodScheduled");
-    let told = held.is_some_and(|held| {
+    let is_written = held.is_some_and(|held| {
         held.status == "False"
             && held.reason.as_deref() == Some(reason)
             && held.message.as_deref() == Some(message)
     });
     let nominated = nominated.filter(|node| status.nominated_node_name.as_deref() != Some(node));
-    if told && nominated.is_none() {
+    if is_written && nominated.is_none() {
         return Ok(());
     }
     let since = held

@@ -23,19 +23,19 @@ pub(super) fn best(task: &Task, nodes: &[(&Arc<Node>, &NodeState)]) -> Option<us
         .iter()
         .map(|(node, _)| soft_taints(task, node))
         .collect();
-    let liked: Vec<i64> = nodes
+    let preferences: Vec<i64> = nodes
         .iter()
         .map(|(node, _)| preferred(task, node))
         .collect();
     let most_taints = taints.iter().copied().max().unwrap_or(0);
-    let most_liked = liked.iter().copied().max().unwrap_or(0);
+    let most_preferred = preferences.iter().copied().max().unwrap_or(0);
     let share = |value: i64, most: i64| if most == 0 { 0 } else { value * MAX / most };
     let mut best: Option<(i64, usize)> = None;
     for (place, (_, state)) in nodes.iter().enumerate() {
-        let total = left(task, state)
-            + balance(task, state)
+        let total = least_allocated(task, state)
+            + balanced_allocation(task, state)
             + TAINTS * (MAX - share(taints[place], most_taints))
-            + AFFINITY * share(liked[place], most_liked);
+            + AFFINITY * share(preferences[place], most_preferred);
         if best.is_none_or(|(highest, _)| total > highest) {
             best = Some((total, place));
         }
@@ -70,7 +70,7 @@ fn amount(of: &super::pod::Amounts, name: &str) -> i64 {
 }
 
 /// Scores free CPU and memory after the placement: the more, the better.
-fn left(task: &Task, state: &NodeState) -> i64 {
+fn least_allocated(task: &Task, state: &NodeState) -> i64 {
     let part = |total: i64, used: i64, wanted: i64| {
         (total > 0).then(|| (total - used - wanted).max(0) * MAX / total)
     };
@@ -88,7 +88,7 @@ fn left(task: &Task, state: &NodeState) -> i64 {
 }
 
 /// Scores how evenly CPU and memory are used; 0 for pods that request neither.
-fn balance(task: &Task, state: &NodeState) -> i64 {
+fn balanced_allocation(task: &Task, state: &NodeState) -> i64 {
     if amount(&task.requests, "cpu") == 0 && amount(&task.requests, "memory") == 0 {
         return 0;
     }

@@ -46,14 +46,14 @@ impl Spread {
     pub(super) fn check(&self, node: &Node) -> Result<(), Rejection> {
         for constraint in &self.0 {
             let Some(value) = objects::labels(node).get(&constraint.key) else {
-                return Err(Rejection::fixed(
+                return Err(Rejection::unresolvable(
                     "node(s) didn't match pod topology spread constraints (missing required label)",
                 ));
             };
-            let there = constraint.domains.get(value).copied().unwrap_or(0);
-            if there + constraint.own - constraint.lowest > constraint.max_skew {
+            let present = constraint.domains.get(value).copied().unwrap_or(0);
+            if present + constraint.own - constraint.lowest > constraint.max_skew {
                 let reason = "node(s) didn't match pod topology spread constraints";
-                return Err(Rejection::crowded(reason).social());
+                return Err(Rejection::resolvable(reason).depends_on_other_pods());
             }
         }
         Ok(())
@@ -66,8 +66,10 @@ fn count(
     constraint: &TopologySpreadConstraint,
     keys: &[&String],
 ) -> Constraint {
-    let honoured = |policy: &Option<String>, unsaid: bool| {
-        policy.as_deref().map_or(unsaid, |policy| policy == "Honor")
+    let honoured = |policy: &Option<String>, default: bool| {
+        policy
+            .as_deref()
+            .map_or(default, |policy| policy == "Honor")
     };
     let by_affinity = honoured(&constraint.node_affinity_policy, true);
     let by_taints = honoured(&constraint.node_taints_policy, false);
@@ -93,11 +95,11 @@ fn count(
         let Some(value) = labels.get(&constraint.topology_key).filter(|_| !left_out) else {
             continue;
         };
-        let there = ledger
+        let present = ledger
             .on(state)
             .filter(|other| !objects::deleting(&*other.pod) && matches(other))
             .count();
-        *domains.entry(value.clone()).or_default() += there as i64;
+        *domains.entry(value.clone()).or_default() += present as i64;
     }
     let enough = domains.len() as i64 >= i64::from(constraint.min_domains.unwrap_or(1));
     Constraint {

@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-struct News {
+struct EventRecord {
     about: ObjectReference,
     kind: Kind,
     reason: String,
@@ -41,20 +41,20 @@ struct News {
 /// Records events; clones share one task.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
-    news: mpsc::UnboundedSender<News>,
+    records: mpsc::UnboundedSender<EventRecord>,
 }
 
 impl Recorder {
     /// Starts the task that writes events for a node.
     pub(crate) fn start(client: kube::Client, node: String) -> (Self, tokio::task::JoinHandle<()>) {
-        let (news, incoming) = mpsc::unbounded_channel();
+        let (records, incoming) = mpsc::unbounded_channel();
         let task = tokio::spawn(write_all(client, node, incoming));
-        (Self { news }, task)
+        (Self { records }, task)
     }
 
     /// Records an event about a pod.
     pub(crate) fn pod(&self, pod: &Pod, kind: Kind, reason: &str, message: impl Into<String>) {
-        self.tell(reference(pod, None), kind, reason, message.into());
+        self.record(reference(pod, None), kind, reason, message.into());
     }
 
     /// Records an event about a container of a pod; `field` is its path in the pod, e.g. `spec.containers{c}`.
@@ -66,7 +66,7 @@ impl Recorder {
         reason: &str,
         message: impl Into<String>,
     ) {
-        self.tell(
+        self.record(
             reference(pod, Some(field.to_owned())),
             kind,
             reason,
@@ -84,11 +84,11 @@ impl Recorder {
             uid: Some(name.to_owned()),
             ..ObjectReference::default()
         };
-        self.tell(about, kind, reason, message.into());
+        self.record(about, kind, reason, message.into());
     }
 
-    fn tell(&self, about: ObjectReference, kind: Kind, reason: &str, message: String) {
-        let news = News {
+    fn record(&self, about: ObjectReference, kind: Kind, reason: &str, message: String) {
+        let record = EventRecord {
             about,
             kind,
             reason: reason.to_owned(),
@@ -96,7 +96,7 @@ impl Recorder {
             at: Timestamp::now(),
         };
         // The receiver is gone while the node is being stopped.
-        let _ = self.news.send(news);
+        let _ = self.records.send(record);
     }
 }
 
@@ -117,26 +117,30 @@ type Key = (Option<String>, Option<String>, Kind, String, String);
 async fn write_all(
     client: kube::Client,
     node: String,
-    mut incoming: mpsc::UnboundedReceiver<News>,
+    mut incoming: mpsc::UnboundedReceiver<EventRecord>,
 ) {
     let mut known: BTreeMap<Key, (String, i32)> = BTreeMap::new();
-    while let Some(news) = incoming.recv().await {
+    while let Some(record) = incoming.recv().await {
         let key = (
-            news.about.uid.clone().or_else(|| news.about.name.clone()),
-            news.about.field_path.clone(),
-            news.kind,
-            news.reason.clone(),
-            news.message.clone(),
+            record
+                .about
+                .uid
+                .clone()
+                .or_else(|| record.about.name.clone()),
+            record.about.field_path.clone(),
+            record.kind,
+            record.reason.clone(),
+            record.message.clone(),
         );
         if known.len() > REMEMBERED {
             known.clear();
         }
-        let namespace = news.about.namespace.clone();
+        let namespace = record.about.namespace.clone();
         let namespace = namespace.as_deref().unwrap_or("default");
         let api: Api<Event> = Api::namespaced(client.clone(), namespace);
         if let Some((name, count)) = known.get_mut(&key) {
             *count += 1;
-            let patch = json!({ "count": *count, "lastTimestamp": Time(news.at) });
+            let patch = json!({ "count": *count, "lastTimestamp": Time(record.at) });
             let patched = api
                 .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await;
@@ -144,33 +148,33 @@ async fn write_all(
                 continue;
             }
         }
-        let event = event(&news, &node, namespace);
+        let event = event(&record, &node, namespace);
         let name = event.metadata.name.clone().unwrap_or_default();
         match api.create(&PostParams::default(), &event).await {
             Ok(_) => {
                 known.insert(key, (name, 1));
             }
             // A namespace that is being deleted refuses events, as for a real node.
-            Err(error) => tracing::debug!(%error, reason = news.reason, "Event was not taken"),
+            Err(error) => tracing::debug!(%error, reason = record.reason, "Event was not written"),
         }
     }
 }
 
-fn event(news: &News, node: &str, namespace: &str) -> Event {
-    let name = news.about.name.as_deref().unwrap_or_default();
+fn event(record: &EventRecord, node: &str, namespace: &str) -> Event {
+    let name = record.about.name.as_deref().unwrap_or_default();
     Event {
         metadata: ObjectMeta {
-            name: Some(format!("{name}.{:x}", news.at.as_nanosecond())),
+            name: Some(format!("{name}.{:x}", record.at.as_nanosecond())),
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         },
-        involved_object: news.about.clone(),
-        type_: Some(news.kind.as_str().to_owned()),
-        reason: Some(news.reason.clone()),
-        message: Some(news.message.clone()),
+        involved_object: record.about.clone(),
+        type_: Some(record.kind.as_str().to_owned()),
+        reason: Some(record.reason.clone()),
+        message: Some(record.message.clone()),
         count: Some(1),
-        first_timestamp: Some(Time(news.at)),
-        last_timestamp: Some(Time(news.at)),
+        first_timestamp: Some(Time(record.at)),
+        last_timestamp: Some(Time(record.at)),
         source: Some(EventSource {
             component: Some("kubelet".to_owned()),
             host: Some(node.to_owned()),

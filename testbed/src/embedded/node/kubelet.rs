@@ -21,7 +21,7 @@ use super::managers::Managers;
 use super::static_pods;
 use super::status;
 use super::volumes;
-use super::worker::{Prepared, Signal, Snapshot, Worker, is_finished, publish};
+use super::worker::{PodSnapshot, Prepared, Signal, Worker, is_finished, publish};
 use crate::kubelet::corpus::Refusal;
 use crate::kubelet::predicates::Place;
 use crate::kubelet::preemption;
@@ -32,8 +32,8 @@ use crate::node::streaming::session::Attached;
 /// Prefix of every refusal's message; the event has the rest.
 const REJECTED: &str = "Pod was rejected: ";
 /// Attempts to write a refusal; the next constant is the time between them.
-const TRIES: u32 = 30;
-const BETWEEN: Duration = Duration::from_secs(1);
+const MAX_ATTEMPTS: u32 = 30;
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The address of the API server as pods see it.
 #[derive(Clone, Debug)]
@@ -62,11 +62,11 @@ impl ApiServer {
 
 /// A pod that the kubelet knows.
 #[derive(Debug)]
-struct Known {
+struct KnownPod {
     /// Namespace and name if it is a static pod.
     static_name: Option<FullName>,
     sender: mpsc::UnboundedSender<Signal>,
-    shared: Arc<Mutex<Snapshot>>,
+    shared: Arc<Mutex<PodSnapshot>>,
     task: tokio::task::AbortHandle,
 }
 
@@ -84,7 +84,7 @@ fn full_name(pod: &Pod) -> FullName {
 struct Mirrors {
     by_name: BTreeMap<FullName, Pod>,
     /// Whether the static pods are known. Only then a mirror pod without a static pod is an orphan.
-    are_judged: bool,
+    static_pods_known: bool,
 }
 
 /// The state that the parts of a node share.
@@ -99,8 +99,8 @@ pub(crate) struct Kubelet {
     pub(crate) managers: Arc<Managers>,
     pub(crate) overrides: BTreeMap<PathBuf, PathBuf>,
     pub(crate) server: ApiServer,
-    awake: watch::Sender<bool>,
-    pods: Mutex<BTreeMap<String, Known>>,
+    running: watch::Sender<bool>,
+    pods: Mutex<BTreeMap<String, KnownPod>>,
     mirrors: Mutex<Mirrors>,
     /// UID of the node, once it is registered.
     uid: Mutex<Option<String>>,
@@ -129,7 +129,7 @@ pub(crate) struct Parts {
 }
 
 impl Kubelet {
-    /// Creates a kubelet that is not awake yet.
+    /// Creates a kubelet that is not running yet.
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         let Parts {
             name,
@@ -154,7 +154,7 @@ impl Kubelet {
             managers,
             overrides,
             server,
-            awake: watch::Sender::new(false),
+            running: watch::Sender::new(false),
             pods: Mutex::default(),
             mirrors: Mutex::default(),
             uid: Mutex::default(),
@@ -162,24 +162,24 @@ impl Kubelet {
     }
 
     /// Returns once the kubelet is running.
-    pub(crate) async fn awake(&self) {
-        let mut awake = self.awake.subscribe();
+    pub(crate) async fn until_running(&self) {
+        let mut running = self.running.subscribe();
         // The sender is a field of this value, so it cannot be gone.
-        let _ = awake.wait_for(|awake| *awake).await;
+        let _ = running.wait_for(|running| *running).await;
     }
 
     /// Returns once the kubelet is stopped.
-    pub(crate) async fn asleep(&self) {
-        let mut awake = self.awake.subscribe();
-        let _ = awake.wait_for(|awake| !*awake).await;
+    pub(crate) async fn until_stopped(&self) {
+        let mut running = self.running.subscribe();
+        let _ = running.wait_for(|running| !*running).await;
     }
 
     /// Starts or stops the kubelet.
-    pub(crate) fn wake(&self, awake: bool) {
-        self.awake.send_replace(awake);
+    pub(crate) fn set_running(&self, running: bool) {
+        self.running.send_replace(running);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownPod>> {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -198,7 +198,7 @@ impl Kubelet {
     }
 
     /// Returns the current state of all pods.
-    pub(crate) fn snapshots(&self) -> Vec<Snapshot> {
+    pub(crate) fn snapshots(&self) -> Vec<PodSnapshot> {
         let shared: Vec<_> = self
             .lock()
             .values()
@@ -216,7 +216,7 @@ impl Kubelet {
     }
 
     /// Aborts all workers at once.
-    pub(crate) fn abandon(&self) {
+    pub(crate) fn abort_workers(&self) {
         for (_, known) in std::mem::take(&mut *self.lock()) {
             known.task.abort();
         }
@@ -277,32 +277,32 @@ impl Kubelet {
         let api: Api<Pod> = Api::all(self.client.clone());
         let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", self.name));
         loop {
-            self.awake().await;
+            self.until_running().await;
             let mut events = watcher(api.clone(), mine.clone()).boxed();
             let mut listed = Vec::new();
             loop {
                 let event = tokio::select! {
                     event = events.next() => event,
-                    () = self.asleep() => break,
+                    () = self.until_stopped() => break,
                 };
                 match event {
                     None => break,
                     Some(Err(error)) => {
-                        tracing::debug!(%error, node = self.name, "Pods are not followed for a moment");
+                        tracing::debug!(%error, node = self.name, "Watch of pods failed; trying again");
                         // The watcher retries at once, hence the pause.
                         tokio::time::sleep(Duration::from_millis(200)).await;
                     }
                     Some(Ok(watcher::Event::Init)) => listed.clear(),
                     Some(Ok(watcher::Event::InitApply(pod))) => listed.push(pod),
                     Some(Ok(watcher::Event::InitDone)) => {
-                        self.take_list(std::mem::take(&mut listed)).await;
+                        self.handle_list(std::mem::take(&mut listed)).await;
                     }
-                    Some(Ok(watcher::Event::Apply(pod))) => self.take(pod).await,
+                    Some(Ok(watcher::Event::Apply(pod))) => self.handle_pod(pod).await,
                     Some(Ok(watcher::Event::Delete(pod))) if static_pods::is_mirror(&pod) => {
-                        self.lose_mirror(&pod);
+                        self.remove_mirror(&pod);
                     }
                     Some(Ok(watcher::Event::Delete(pod))) => {
-                        self.gone(pod.metadata.uid.as_deref().unwrap_or_default());
+                        self.handle_removal(pod.metadata.uid.as_deref().unwrap_or_default());
                     }
                 }
             }
@@ -317,11 +317,11 @@ impl Kubelet {
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Apply(node) | watcher::Event::InitApply(node)) => {
-                    self.note_node(node);
+                    self.apply_node(node);
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::debug!(%error, node = self.name, "The node is not followed for a moment");
+                    tracing::debug!(%error, node = self.name, "Watch of the node failed; trying again");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
             }
@@ -329,7 +329,7 @@ impl Kubelet {
     }
 
     /// Applies the UID, the labels and the taints of the node.
-    pub(crate) fn note_node(&self, node: Node) {
+    pub(crate) fn apply_node(&self, node: Node) {
         let mut uid = self.uid.lock().unwrap_or_else(PoisonError::into_inner);
         uid.clone_from(&node.metadata.uid);
         drop(uid);
@@ -352,7 +352,7 @@ impl Kubelet {
     }
 
     /// Sends the worker of a static pod its mirror pod; returns whether there is such a worker.
-    fn tell_of_mirror(&self, name: &FullName, mirror: Option<Pod>) -> bool {
+    fn send_mirror(&self, name: &FullName, mirror: Option<Pod>) -> bool {
         let pods = self.lock();
         let mut owners = pods
             .values()
@@ -366,24 +366,24 @@ impl Kubelet {
     }
 
     /// Handles a mirror pod that is new or changed.
-    async fn take_mirror(&self, pod: Pod) {
+    async fn handle_mirror(&self, pod: Pod) {
         let name = full_name(&pod);
-        let is_orphan = !self.tell_of_mirror(&name, Some(pod.clone()));
-        let is_judged = {
+        let is_orphan = !self.send_mirror(&name, Some(pod.clone()));
+        let are_known = {
             let mut mirrors = self.mirrors();
             mirrors.by_name.insert(name, pod.clone());
-            mirrors.are_judged
+            mirrors.static_pods_known
         };
-        if is_orphan && is_judged {
+        if is_orphan && are_known {
             static_pods::remove(self, &pod).await;
         }
     }
 
-    fn lose_mirror(&self, pod: &Pod) {
+    fn remove_mirror(&self, pod: &Pod) {
         let name = full_name(pod);
         let known = self.mirrors().by_name.remove(&name);
         if known.is_some() {
-            self.tell_of_mirror(&name, None);
+            self.send_mirror(&name, None);
         }
     }
 
@@ -415,18 +415,18 @@ impl Kubelet {
                 continue;
             }
             if let Err(refusal) = self.admit(pod).await {
-                let text = raw(&refusal);
+                let text = event_text(&refusal);
                 self.events.pod(pod, Kind::Warning, &refusal.reason, text);
                 refused.insert(uid);
                 continue;
             }
             self.start(pod.clone());
             let mirror = self.mirrors().by_name.get(&name).cloned();
-            self.tell_of_mirror(&name, mirror);
+            self.send_mirror(&name, mirror);
         }
         let orphans: Vec<Pod> = {
             let mut mirrors = self.mirrors();
-            mirrors.are_judged = true;
+            mirrors.static_pods_known = true;
             let known = self.lock();
             let has_owner = |name: &FullName| {
                 let mut owners = known.values();
@@ -443,7 +443,7 @@ impl Kubelet {
         }
     }
 
-    async fn take_list(self: &Arc<Self>, mut pods: Vec<Pod>) {
+    async fn handle_list(self: &Arc<Self>, mut pods: Vec<Pod>) {
         let present: BTreeSet<String> = pods
             .iter()
             .filter_map(|pod| pod.metadata.uid.clone())
@@ -456,7 +456,7 @@ impl Kubelet {
             gone.map(|(uid, _)| uid.clone()).collect()
         };
         for uid in gone {
-            self.gone(&uid);
+            self.handle_removal(&uid);
         }
         let lost: Vec<Pod> = {
             let mirrors = self.mirrors();
@@ -473,7 +473,7 @@ impl Kubelet {
                 .collect()
         };
         for mirror in lost {
-            self.lose_mirror(&mirror);
+            self.remove_mirror(&mirror);
         }
         let created = |pod: &Pod| {
             let time = pod.metadata.creation_timestamp.as_ref();
@@ -481,13 +481,13 @@ impl Kubelet {
         };
         pods.sort_by_key(created);
         for pod in pods {
-            self.take(pod).await;
+            self.handle_pod(pod).await;
         }
     }
 
     /// Handles the removal of a pod from the API server: its resources are free from now on, although its containers may take a while to
     /// end (`HandlePodRemoves`).
-    fn gone(&self, uid: &str) {
+    fn handle_removal(&self, uid: &str) {
         if let Some(known) = self.lock().get(uid) {
             // A worker that has ended needs no signal.
             let _ = known.sender.send(Signal::Gone);
@@ -496,9 +496,9 @@ impl Kubelet {
     }
 
     /// Handles a pod that is new or changed.
-    async fn take(self: &Arc<Self>, pod: Pod) {
+    async fn handle_pod(self: &Arc<Self>, pod: Pod) {
         if static_pods::is_mirror(&pod) {
-            return self.take_mirror(pod).await;
+            return self.handle_mirror(pod).await;
         }
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         if let Some(known) = self.lock().get(&uid) {
@@ -526,7 +526,7 @@ impl Kubelet {
         // The worker may end before it is inserted. It removes itself only under this lock, so the order is right.
         let mut pods = self.lock();
         let task = tokio::spawn(worker.run()).abort_handle();
-        let known = Known {
+        let known = KnownPod {
             static_name,
             sender,
             shared,
@@ -536,7 +536,7 @@ impl Kubelet {
     }
 
     /// Admits all living pods again, like a kubelet that starts without the state of its managers.
-    pub(crate) async fn admit_again(&self) {
+    pub(crate) async fn readmit_pods(&self) {
         let mut living: Vec<Pod> = self
             .snapshots()
             .into_iter()
@@ -550,7 +550,7 @@ impl Kubelet {
         for pod in living {
             if let Err(refusal) = self.admit(&pod).await {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                self.end(uid, &refusal.reason, &refusal.message);
+                self.evict(uid, &refusal.reason, &refusal.message);
             }
         }
     }
@@ -558,13 +558,13 @@ impl Kubelet {
     async fn admit(&self, pod: &Pod) -> Result<(), Refusal> {
         let outcome = self.managers.admit(pod).await;
         for uid in self.managers.take_preempted() {
-            self.end(&uid, preemption::REASON, preemption::MESSAGE);
+            self.evict(&uid, preemption::REASON, preemption::MESSAGE);
         }
         outcome
     }
 
     /// Ends a pod for a reason of the kubelet.
-    fn end(&self, uid: &str, reason: &str, message: &str) {
+    fn evict(&self, uid: &str, reason: &str, message: &str) {
         if let Some(known) = self.lock().get(uid) {
             let end = Signal::Evicted(reason.to_owned(), message.to_owned());
             // A worker that has ended needs no signal.
@@ -573,33 +573,33 @@ impl Kubelet {
     }
 
     /// Restores the living pods after a restart with the same settings.
-    pub(crate) fn find_again(&self) {
-        self.end_all(self.managers.restart());
+    pub(crate) fn restore_pods(&self) {
+        self.evict_all(self.managers.restart());
     }
 
     /// Ends the pods that are refused after a restart.
-    pub(crate) fn end_all(&self, refused: BTreeMap<String, Refusal>) {
+    pub(crate) fn evict_all(&self, refused: BTreeMap<String, Refusal>) {
         for (uid, refusal) in refused {
-            self.end(&uid, &refusal.reason, &refusal.message);
+            self.evict(&uid, &refusal.reason, &refusal.message);
         }
     }
 
     /// Publishes a refusal: an event and the final status of the pod.
     fn refuse(self: &Arc<Self>, pod: Pod, refusal: Refusal) {
-        let text = raw(&refusal);
+        let text = event_text(&refusal);
         let events = &self.events;
         events.pod(&pod, Kind::Warning, &refusal.reason, text);
         let kubelet = Arc::clone(self);
         tokio::spawn(async move {
             let (reason, message) = (&refusal.reason, &refusal.message);
             let status = status::refused(&pod, reason, message, qos(&pod), Timestamp::now());
-            for _ in 0..TRIES {
+            for _ in 0..MAX_ATTEMPTS {
                 match publish::write(&kubelet.client, &pod, &status).await {
                     Ok(_) => return,
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
                     Err(error) => {
-                        tracing::debug!(%error, "A refusal is not told yet");
-                        tokio::time::sleep(BETWEEN).await;
+                        tracing::debug!(%error, "Refusal is not written yet; trying again");
+                        tokio::time::sleep(RETRY_INTERVAL).await;
                     }
                 }
             }
@@ -608,7 +608,7 @@ impl Kubelet {
 }
 
 /// Returns the text of a refusal's event.
-fn raw(refusal: &Refusal) -> String {
+fn event_text(refusal: &Refusal) -> String {
     let text = refusal.message.strip_prefix(REJECTED);
     text.unwrap_or(&refusal.message).to_owned()
 }

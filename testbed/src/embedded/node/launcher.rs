@@ -26,7 +26,7 @@ use crate::node::logs::{LogFile, Stream};
 use crate::node::streaming::session::Attached;
 
 /// How long to wait for remaining output after the process has ended.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const OUTPUT_DRAIN: Duration = Duration::from_millis(500);
 /// Longest output of a command that is kept, in bytes.
 const OUTPUT_LIMIT: u64 = 1 << 20;
 
@@ -130,37 +130,37 @@ impl Process {
 }
 
 /// A request to the launcher thread.
-struct Order {
+struct SpawnRequest {
     command: Command,
     done: oneshot::Sender<io::Result<Child>>,
 }
 
-/// Starts processes and keeps track of the living ones; clones share the state.
+/// Starts processes and keeps track of the running ones; clones share the state.
 #[derive(Clone, Debug)]
 pub(crate) struct Launcher {
     helper: PathBuf,
-    orders: mpsc::Sender<Order>,
-    living: Arc<Mutex<BTreeSet<i32>>>,
+    requests: mpsc::Sender<SpawnRequest>,
+    running: Arc<Mutex<BTreeSet<i32>>>,
 }
 
 impl Launcher {
     /// Starts the thread. `helper` is the testbed's program.
     pub(crate) fn start(helper: PathBuf) -> io::Result<Self> {
         let runtime = tokio::runtime::Handle::current();
-        let (orders, incoming) = mpsc::channel::<Order>();
+        let (requests, incoming) = mpsc::channel::<SpawnRequest>();
         std::thread::Builder::new()
             .name("launcher".to_owned())
             .spawn(move || {
                 let _entered = runtime.enter();
-                for mut order in incoming {
+                for mut request in incoming {
                     // If the requester is gone, the process runs on without an owner and ends with this thread.
-                    let _ = order.done.send(order.command.spawn());
+                    let _ = request.done.send(request.command.spawn());
                 }
             })?;
         Ok(Self {
             helper,
-            orders,
-            living: Arc::default(),
+            requests,
+            running: Arc::default(),
         })
     }
 
@@ -186,8 +186,8 @@ impl Launcher {
             .process_group(0);
         let (done, outcome) = oneshot::channel();
         let gone = || io::Error::other("the thread that starts processes is gone");
-        self.orders
-            .send(Order { command, done })
+        self.requests
+            .send(SpawnRequest { command, done })
             .map_err(|_| gone())?;
         outcome.await.map_err(|_| gone())?
     }
@@ -223,7 +223,7 @@ impl Launcher {
             let code = launcher.reap(&mut child, pid).await;
             let at = Timestamp::now();
             // The last output is in the log before the end is reported, unless another process holds the pipe open.
-            let _ = tokio::time::timeout(LAST_WORDS, copying).await;
+            let _ = tokio::time::timeout(OUTPUT_DRAIN, copying).await;
             sender.send_replace(Some(Exit { code, at }));
         });
         Ok(Process { pid, exit, streams })
@@ -232,7 +232,7 @@ impl Launcher {
     /// Starts a command with streams. It is killed when the returned value is dropped.
     pub(crate) async fn start_attached(&self, launch: &Launch) -> io::Result<Attached> {
         let mut child = self.spawn(launch).await?;
-        let held = Held {
+        let held = KillOnDrop {
             pid: self.register(&child)?,
             launcher: self.clone(),
         };
@@ -295,19 +295,19 @@ impl Launcher {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<i32>> {
-        self.living.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A command that is killed when nobody waits for it any more.
-struct Held {
+struct KillOnDrop {
     pid: Pid,
     launcher: Launcher,
 }
 
-impl Drop for Held {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // A reaped process is no longer among the living.
+        // A reaped process is no longer in the set.
         if self.launcher.lock().remove(&self.pid.as_raw()) {
             let _ = killpg(self.pid, Signal::SIGKILL);
         }

@@ -193,7 +193,7 @@ impl Managers {
                 }
                 Err(status) => {
                     self.stopped(&uid);
-                    return Err(unanswered(&status));
+                    return Err(allocation_failed(&status));
                 }
             }
         }
@@ -209,7 +209,7 @@ impl Managers {
         uid: &str,
     ) -> Result<Vec<(String, String, Vec<String>)>, Refusal> {
         let mut advice = Advice {
-            resources: self.plugins.choosy(),
+            resources: self.plugins.with_preferred_allocation(),
             answers: Vec::new(),
         };
         loop {
@@ -235,7 +235,7 @@ impl Managers {
                 question
             };
             let preferred = self.plugins.prefer(&question).await;
-            let preferred = preferred.map_err(|status| unanswered(&status))?;
+            let preferred = preferred.map_err(|status| allocation_failed(&status))?;
             advice.answers.push((question, preferred));
         }
     }
@@ -243,15 +243,15 @@ impl Managers {
     /// Calls `PreStartContainer` of the plugins that require it before a container with their devices starts. Returns why the container
     /// must not start.
     pub(crate) async fn pre_start(&self, uid: &str, container: &str) -> Result<(), String> {
-        for resource in self.plugins.preparing() {
+        for resource in self.plugins.with_pre_start() {
             let ids = {
                 let mut model = self.lock();
                 let held = model.node.devices().held(uid, container);
                 held.and_then(|held| held.get(&resource)).cloned()
             };
             let Some(ids) = ids else { continue };
-            let told = self.plugins.pre_start(&resource, ids.into_iter().collect());
-            told.await.map_err(|status| {
+            let called = self.plugins.pre_start(&resource, ids.into_iter().collect());
+            called.await.map_err(|status| {
                 format!(
                     "device plugin PreStartContainer rpc failed with err: {}",
                     rpc_error(&status)
@@ -329,7 +329,7 @@ impl Managers {
             let text = match text {
                 Ok(text) => text,
                 Err(error) => {
-                    tracing::warn!(%error, "State of a manager is not written");
+                    tracing::warn!(%error, "State of a manager was not written");
                     continue;
                 }
             };
@@ -343,7 +343,7 @@ impl Managers {
                 Ok(()) => {
                     model.written.insert(name, text);
                 }
-                Err(error) => tracing::warn!(%error, "State of a manager is not written"),
+                Err(error) => tracing::warn!(%error, "State of a manager was not written"),
             }
         }
     }
@@ -368,7 +368,7 @@ impl Managers {
     }
 
     /// Serves PodResources. The connections end with the task.
-    pub(crate) async fn list(self: &Arc<Self>) -> Result<JoinHandle<()>, Error> {
+    pub(crate) async fn serve_podresources(self: &Arc<Self>) -> Result<JoinHandle<()>, Error> {
         let socket = Socket::new(self.layout.kubelet(super::PODRESOURCES))?;
         let listener = Listener::bind(&socket, 0o660).await?;
         let service = PodResourcesListerServer::new(Lister(Arc::clone(self)));
@@ -381,7 +381,7 @@ impl Managers {
     }
 
     /// Closes the connections to the plugins, as when a kubelet stops. The plugins register again.
-    pub(crate) fn hang_up(&self) {
+    pub(crate) fn disconnect_plugins(&self) {
         self.plugins.clear();
     }
 
@@ -394,7 +394,7 @@ impl Managers {
     }
 
     /// Handles the loss of a plugin: its devices remain, but become unhealthy.
-    fn lose(&self, resource: &str) {
+    fn handle_plugin_loss(&self, resource: &str) {
         let mut devices = {
             let mut model = self.lock();
             let plugins = model.node.devices().plugins();
@@ -417,7 +417,7 @@ fn rpc_error(status: &Status) -> String {
 }
 
 /// Returns the refusal of a pod because of an error of a plugin.
-fn unanswered(status: &Status) -> Refusal {
+fn allocation_failed(status: &Status) -> Refusal {
     Refusal {
         reason: UNEXPECTED.to_owned(),
         message: format!(

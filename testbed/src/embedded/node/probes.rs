@@ -61,10 +61,10 @@ pub(crate) struct Subject {
     pub(crate) began: Instant,
 }
 
-/// Failures within this time after the first attempt do not count, and the attempt is repeated after `SHORT`. A kubelet learns of a new
-/// container late; here the container is probed at once.
-const LENIENT: Duration = Duration::from_secs(2);
-const SHORT: Duration = Duration::from_millis(100);
+/// Failures within this time after the first attempt do not count, and the attempt is repeated after `START_RETRY`. A kubelet learns of a
+/// new container late; here the container is probed at once.
+const START_GRACE: Duration = Duration::from_secs(2);
+const START_RETRY: Duration = Duration::from_millis(100);
 /// User agent of the requests.
 const AGENT: &str = "kube-probe/1.35";
 
@@ -79,7 +79,7 @@ fn count(value: Option<i32>, default: u32) -> u32 {
 }
 
 /// Probes until the task is aborted or the startup probe succeeds.
-pub(crate) async fn run(kubelet: Arc<Kubelet>, subject: Subject, tell: impl Fn(Outcome) + Send) {
+pub(crate) async fn run(kubelet: Arc<Kubelet>, subject: Subject, report: impl Fn(Outcome) + Send) {
     let probe = &subject.probe;
     let first = subject.began + seconds(probe.initial_delay_seconds, 0);
     tokio::time::sleep_until(first.into()).await;
@@ -88,9 +88,9 @@ pub(crate) async fn run(kubelet: Arc<Kubelet>, subject: Subject, tell: impl Fn(O
     let successes = count(probe.success_threshold, 1);
     let failures = count(probe.failure_threshold, 3);
     let mut row: Option<(bool, u32)> = None;
-    let mut told: Option<bool> = None;
+    let mut reported: Option<bool> = None;
     loop {
-        kubelet.awake().await;
+        kubelet.until_running().await;
         let problem = if let Some(action) = &probe.grpc {
             // The gRPC check has its own time limit, because it reports which step took too long.
             grpc::check(subject.address, action, limit).await.err()
@@ -99,8 +99,8 @@ pub(crate) async fn run(kubelet: Arc<Kubelet>, subject: Subject, tell: impl Fn(O
             let late = |_| Err("context deadline exceeded".to_owned());
             tried.unwrap_or_else(late).err()
         };
-        if problem.is_some() && told.is_none() && first.elapsed() < LENIENT {
-            tokio::time::sleep(SHORT).await;
+        if problem.is_some() && reported.is_none() && first.elapsed() < START_GRACE {
+            tokio::time::sleep(START_RETRY).await;
             continue;
         }
         let is_good = problem.is_none();
@@ -110,12 +110,12 @@ pub(crate) async fn run(kubelet: Arc<Kubelet>, subject: Subject, tell: impl Fn(O
         };
         row = Some((is_good, in_row));
         let enough = in_row >= if is_good { successes } else { failures };
-        let verdict = (enough && told != Some(is_good)).then_some(is_good);
+        let verdict = (enough && reported != Some(is_good)).then_some(is_good);
         if verdict.is_some() {
-            told = verdict;
+            reported = verdict;
         }
         if problem.is_some() || verdict.is_some() {
-            tell(Outcome { problem, verdict });
+            report(Outcome { problem, verdict });
         }
         if subject.kind == Kind::Startup && verdict == Some(true) {
             return;

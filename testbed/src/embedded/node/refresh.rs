@@ -16,9 +16,9 @@ use super::kubelet::Kubelet;
 use super::volumes::{self, References, Tokens};
 
 /// Interval between two checks when nothing has to be renewed.
-const IDLE: Duration = Duration::from_hours(1);
+const CHECK_INTERVAL: Duration = Duration::from_hours(1);
 /// Time until a failed update is repeated.
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Runs until the task is aborted.
 pub(crate) async fn run(
@@ -31,29 +31,29 @@ pub(crate) async fn run(
     let mut changes = SelectAll::new();
     for name in &references.config_maps {
         let api: Api<ConfigMap> = Api::namespaced(kubelet.client.clone(), &namespace);
-        changes.push(news(api, name));
+        changes.push(object_changes(api, name));
     }
     for name in &references.secrets {
         let api: Api<Secret> = Api::namespaced(kubelet.client.clone(), &namespace);
-        changes.push(news(api, name));
+        changes.push(object_changes(api, name));
     }
     let mut failed = false;
     loop {
         let pause = match tokens.renewal() {
-            _ if failed => AGAIN,
+            _ if failed => RETRY_DELAY,
             Some(at) => Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default(),
-            None => IDLE,
+            None => CHECK_INTERVAL,
         };
         tokio::select! {
-            Some(news) = changes.next() => if !news { continue; },
+            Some(is_change) = changes.next() => if !is_change { continue; },
             () = tokio::time::sleep(pause) => {}
         }
-        kubelet.awake().await;
+        kubelet.until_running().await;
         let context = kubelet.volume_context();
         failed = match volumes::mount(&context, &pod, &mut tokens).await {
             Ok(_) => false,
             Err(error) => {
-                tracing::debug!(%error, "A volume is not brought up to date yet");
+                tracing::debug!(%error, "Volume was not updated; trying again");
                 true
             }
         };
@@ -61,7 +61,7 @@ pub(crate) async fn run(
 }
 
 /// Returns the events of the object with a name, as whether each changes it.
-fn news<K>(api: Api<K>, name: &str) -> BoxStream<'static, bool>
+fn object_changes<K>(api: Api<K>, name: &str) -> BoxStream<'static, bool>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -69,11 +69,11 @@ where
     // Without a backoff, a watch whose client is gone would fail in a tight loop and never yield its thread, so the runtime could not end.
     watcher(api, only)
         .default_backoff()
-        .map(|event| is_news(&event))
+        .map(|event| is_change(&event))
         .boxed()
 }
 
-fn is_news<K>(event: &Result<watcher::Event<K>, watcher::Error>) -> bool {
+fn is_change<K>(event: &Result<watcher::Event<K>, watcher::Error>) -> bool {
     matches!(
         event,
         Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitApply(_))

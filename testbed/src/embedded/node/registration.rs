@@ -27,15 +27,15 @@ use crate::local::kubelet::Taint as PlannedTaint;
 /// The kubelet version that the nodes report.
 pub(crate) const VERSION: &str = "v1.35.4";
 /// Interval between two status reports without changes, and between two reconciliations of the managers.
-const REPORT: Duration = Duration::from_secs(10);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval of lease renewals, and the duration of the lease in seconds.
-const RENEW: Duration = Duration::from_secs(10);
+const RENEW_INTERVAL: Duration = Duration::from_secs(10);
 const LEASE_SECONDS: i32 = 40;
 /// Namespace of the leases.
 const LEASES: &str = "kube-node-lease";
 /// First and longest delay after a failed registration.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
-const LAST_RETRY: Duration = Duration::from_secs(7);
+const LONGEST_RETRY: Duration = Duration::from_secs(7);
 /// Reported disk size of a node. Nothing uses it.
 const DISK: &str = "100Gi";
 
@@ -45,7 +45,7 @@ pub(crate) struct Facts {
     pub(crate) taints: Vec<PlannedTaint>,
     pub(crate) port: u16,
     /// Boot id, which identifies this life of the node.
-    pub(crate) boot: String,
+    pub(crate) boot_id: String,
 }
 
 /// Creates the Node, or takes over an existing one.
@@ -80,7 +80,7 @@ pub(crate) async fn register(kubelet: &Kubelet, facts: &Facts) -> Node {
             }
         }
         tokio::time::sleep(delay).await;
-        delay = (delay * 2).min(LAST_RETRY);
+        delay = (delay * 2).min(LONGEST_RETRY);
     }
 }
 
@@ -184,7 +184,7 @@ fn status(
         ),
         node_info: Some(NodeSystemInfo {
             architecture: arch().to_owned(),
-            boot_id: facts.boot.clone(),
+            boot_id: facts.boot_id.clone(),
             container_runtime_version: format!(
                 "numaresources-testbed://{}",
                 env!("CARGO_PKG_VERSION")
@@ -275,7 +275,7 @@ fn conditions(before: Option<&NodeStatus>, now: Timestamp) -> Vec<NodeCondition>
 }
 
 /// Records the events of a start.
-pub(crate) fn greet(kubelet: &Kubelet) {
+pub(crate) fn record_start_events(kubelet: &Kubelet) {
     let name = kubelet.name.as_str();
     let events = &kubelet.events;
     events.node(name, Kind::Normal, "Starting", "Starting kubelet.");
@@ -294,9 +294,9 @@ pub(crate) fn greet(kubelet: &Kubelet) {
 pub(crate) async fn report(kubelet: Arc<Kubelet>, facts: Facts) {
     let api: Api<Node> = Api::all(kubelet.client.clone());
     let mut changes = kubelet.managers.changes();
-    let mut told: Option<NodeStatus> = None;
+    let mut written: Option<NodeStatus> = None;
     loop {
-        kubelet.awake().await;
+        kubelet.until_running().await;
         changes.mark_unchanged();
         // The node lifecycle controller may have changed the conditions meanwhile.
         let before = api
@@ -304,7 +304,7 @@ pub(crate) async fn report(kubelet: Arc<Kubelet>, facts: Facts) {
             .await
             .ok()
             .and_then(|node| node.status);
-        let before = before.or_else(|| told.clone());
+        let before = before.or_else(|| written.clone());
         let status = status(&kubelet, &facts, before.as_ref(), Timestamp::now());
         let mut body = json!({ "status": status });
         // A resource that is gone needs an explicit null in the patch.
@@ -333,11 +333,11 @@ pub(crate) async fn report(kubelet: Arc<Kubelet>, facts: Facts) {
             .await;
         let pause = match patched {
             Ok(_) => {
-                told = Some(status);
-                REPORT
+                written = Some(status);
+                REPORT_INTERVAL
             }
             Err(error) => {
-                tracing::debug!(%error, node = kubelet.name, "The node's status is not told yet");
+                tracing::debug!(%error, node = kubelet.name, "The node's status is not written yet; trying again");
                 FIRST_RETRY * 5
             }
         };
@@ -354,7 +354,7 @@ pub(crate) async fn renew(kubelet: Arc<Kubelet>, node: Node) {
     let api: Api<Lease> = Api::namespaced(kubelet.client.clone(), LEASES);
     let mut held: Option<Lease> = None;
     loop {
-        kubelet.awake().await;
+        kubelet.until_running().await;
         let outcome = match held.take() {
             Some(mut lease) => {
                 if let Some(spec) = &mut lease.spec {
@@ -379,7 +379,7 @@ pub(crate) async fn renew(kubelet: Arc<Kubelet>, node: Node) {
         let pause = match outcome {
             Ok(lease) => {
                 held = Some(lease);
-                RENEW
+                RENEW_INTERVAL
             }
             Err(error) => {
                 tracing::debug!(%error, node = kubelet.name, "The lease is not renewed yet");

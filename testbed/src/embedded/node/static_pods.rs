@@ -19,7 +19,7 @@ const SEEN: &str = "kubernetes.io/config.seen";
 const HASH: &str = "kubernetes.io/config.hash";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Interval of the checks of the directory. A real kubelet uses inotify, but inotify instances are scarce.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Returns whether a pod of the API is a mirror pod.
 pub(crate) fn is_mirror(pod: &Pod) -> bool {
@@ -43,7 +43,7 @@ enum Error {
     #[error("cannot read the file")]
     Read(#[from] std::io::Error),
     /// The file is not valid YAML.
-    #[error("cannot understand the file")]
+    #[error("cannot parse the file")]
     Syntax(#[from] serde_yaml::Error),
     /// The object has another kind.
     #[error("kind is {0:?} instead of Pod")]
@@ -125,7 +125,7 @@ pub(crate) async fn follow(kubelet: Arc<Kubelet>, dir: Option<PathBuf>) {
     let mut pods: Vec<Pod> = Vec::new();
     let mut refused = BTreeSet::new();
     loop {
-        kubelet.awake().await;
+        kubelet.until_running().await;
         let found = dir
             .as_ref()
             .map(|dir| files(&kubelet.layout.host(dir)))
@@ -146,7 +146,7 @@ pub(crate) async fn follow(kubelet: Arc<Kubelet>, dir: Option<PathBuf>) {
             before = Some(found);
         }
         kubelet.set_static_pods(&pods, &mut refused).await;
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

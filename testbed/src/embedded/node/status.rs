@@ -165,7 +165,7 @@ pub(crate) fn of(view: &View<'_>, now: Timestamp) -> PodStatus {
         _ if is_terminal && !view.is_over => "Running",
         _ => computed,
     };
-    let told = if is_terminal { computed } else { phase };
+    let conditions_phase = if is_terminal { computed } else { phase };
     let (reason, message) = match &view.verdict {
         Some((reason, message)) => (Some(reason.clone()), Some(message.clone())),
         None => (None, None),
@@ -184,7 +184,7 @@ pub(crate) fn of(view: &View<'_>, now: Timestamp) -> PodStatus {
         phase: Some(phase.to_owned()),
         reason,
         message,
-        conditions: Some(conditions(view, &spec, &old, told, now)),
+        conditions: Some(conditions(view, &spec, &old, conditions_phase, now)),
         host_ip: Some(view.node.to_string()),
         host_ips: Some(vec![HostIP {
             ip: view.node.to_string(),
@@ -283,13 +283,13 @@ fn phase(spec: &PodSpec, view: &View<'_>) -> &'static str {
     }
 }
 
-struct Said {
+struct ConditionValue {
     status: bool,
     reason: Option<&'static str>,
     message: Option<String>,
 }
 
-impl Said {
+impl ConditionValue {
     fn yes(reason: Option<&'static str>) -> Self {
         Self {
             status: true,
@@ -315,21 +315,21 @@ fn conditions(
     now: Timestamp,
 ) -> Vec<PodCondition> {
     let ready = containers_ready(view, phase);
-    let sandbox = Said {
+    let sandbox = ConditionValue {
         status: view.has_sandbox,
         reason: None,
         message: None,
     };
-    let said = [
+    let values = [
         sandbox,
         initialized(view, phase),
         all_ready(&ready, spec, old),
         ready,
-        Said::yes(None),
+        ConditionValue::yes(None),
     ];
     let mut list: Vec<PodCondition> = foreign(old).cloned().collect();
-    for (name, said) in CONDITIONS.into_iter().zip(said) {
-        let status = if said.status { "True" } else { "False" };
+    for (name, value) in CONDITIONS.into_iter().zip(values) {
+        let status = if value.status { "True" } else { "False" };
         let before = old
             .conditions
             .iter()
@@ -339,8 +339,8 @@ fn conditions(
         list.push(PodCondition {
             type_: name.to_owned(),
             status: status.to_owned(),
-            reason: said.reason.map(str::to_owned),
-            message: said.message,
+            reason: value.reason.map(str::to_owned),
+            message: value.message,
             last_transition_time: Some(since.unwrap_or(Time(now))),
             observed_generation: view.pod.metadata.generation,
             last_probe_time: None,
@@ -349,7 +349,7 @@ fn conditions(
     list
 }
 
-fn initialized(view: &View<'_>, phase: &str) -> Said {
+fn initialized(view: &View<'_>, phase: &str) -> ConditionValue {
     let unfinished: Vec<&str> = view
         .containers
         .iter()
@@ -358,9 +358,9 @@ fn initialized(view: &View<'_>, phase: &str) -> Said {
         .map(|facts| facts.container.name.as_str())
         .collect();
     match phase {
-        "Succeeded" => Said::yes(Some("PodCompleted")),
-        _ if unfinished.is_empty() => Said::yes(None),
-        _ => Said::no(
+        "Succeeded" => ConditionValue::yes(Some("PodCompleted")),
+        _ if unfinished.is_empty() => ConditionValue::yes(None),
+        _ => ConditionValue::no(
             "ContainersNotInitialized",
             Some(format!(
                 "containers with incomplete status: [{}]",
@@ -370,10 +370,10 @@ fn initialized(view: &View<'_>, phase: &str) -> Said {
     }
 }
 
-fn containers_ready(view: &View<'_>, phase: &str) -> Said {
+fn containers_ready(view: &View<'_>, phase: &str) -> ConditionValue {
     match phase {
-        "Succeeded" => return Said::no("PodCompleted", None),
-        "Failed" => return Said::no("PodFailed", None),
+        "Succeeded" => return ConditionValue::no("PodCompleted", None),
+        "Failed" => return ConditionValue::no("PodFailed", None),
         _ => {}
     }
     let unready: Vec<&str> = view
@@ -383,9 +383,9 @@ fn containers_ready(view: &View<'_>, phase: &str) -> Said {
         .map(|facts| facts.container.name.as_str())
         .collect();
     if unready.is_empty() {
-        Said::yes(None)
+        ConditionValue::yes(None)
     } else {
-        Said::no(
+        ConditionValue::no(
             "ContainersNotReady",
             Some(format!(
                 "containers with unready status: [{}]",
@@ -396,9 +396,9 @@ fn containers_ready(view: &View<'_>, phase: &str) -> Said {
 }
 
 /// Computes the condition `Ready` from the containers and the readiness gates that others set.
-fn all_ready(containers: &Said, spec: &PodSpec, old: &PodStatus) -> Said {
+fn all_ready(containers: &ConditionValue, spec: &PodSpec, old: &PodStatus) -> ConditionValue {
     if !containers.status {
-        return Said {
+        return ConditionValue {
             status: false,
             reason: containers.reason,
             message: containers.message.clone(),
@@ -428,9 +428,9 @@ fn all_ready(containers: &Said, spec: &PodSpec, old: &PodStatus) -> Said {
         })
         .collect();
     if closed.is_empty() {
-        Said::yes(None)
+        ConditionValue::yes(None)
     } else {
-        Said::no("ReadinessGatesNotReady", Some(closed.join(", ")))
+        ConditionValue::no("ReadinessGatesNotReady", Some(closed.join(", ")))
     }
 }
 

@@ -28,7 +28,7 @@ pub struct TiedArgs {
 
 /// Becomes the program; returns only if that fails, or if the program is part of this one.
 pub fn run(args: &TiedArgs) -> anyhow::Result<ExitCode> {
-    prctl::set_pdeathsig(Signal::SIGKILL).context("cannot tie to the owner")?;
+    prctl::set_pdeathsig(Signal::SIGKILL).context("cannot set the parent-death signal")?;
     anyhow::ensure!(
         getppid() == Pid::from_raw(args.owner),
         "the owner is gone already"

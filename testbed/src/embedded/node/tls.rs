@@ -23,7 +23,7 @@ pub(crate) fn name_of(address: Ipv4Addr) -> ServerName<'static> {
 /// Creates a client configuration that accepts any certificate, as probes do.
 pub(crate) fn unverified() -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(ring::default_provider());
-    let verifier = Arc::new(Anybody(Arc::clone(&provider)));
+    let verifier = Arc::new(AcceptAnyCertificate(Arc::clone(&provider)));
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()
@@ -33,9 +33,9 @@ pub(crate) fn unverified() -> Result<Arc<ClientConfig>, Error> {
 }
 
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

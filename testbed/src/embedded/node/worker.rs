@@ -28,12 +28,12 @@ use super::volumes::{self, References, Tokens};
 
 /// First and longest restart backoff of a container.
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
-const LAST_BACKOFF: Duration = Duration::from_mins(5);
+const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
 /// A container that ran this long starts again with the first backoff.
-const FORGIVEN: Duration = Duration::from_mins(10);
+const BACKOFF_RESET: Duration = Duration::from_mins(10);
 /// First and longest delay after volumes could not be made.
-const FIRST_MOUNT: Duration = Duration::from_millis(500);
-const LAST_MOUNT: Duration = Duration::from_mins(2);
+const FIRST_MOUNT_RETRY: Duration = Duration::from_millis(500);
+const LONGEST_MOUNT_RETRY: Duration = Duration::from_mins(2);
 
 /// A signal to the worker of a pod.
 #[derive(Debug)]
@@ -99,20 +99,20 @@ impl Slot {
 
 /// The state of a pod that others may see.
 #[derive(Clone, Debug)]
-pub(crate) struct Snapshot {
+pub(crate) struct PodSnapshot {
     /// The object.
     pub(crate) pod: Pod,
     /// The address, once the pod has one.
     pub(crate) address: Option<Ipv4Addr>,
     /// The containers.
-    pub(crate) containers: Vec<Seen>,
+    pub(crate) containers: Vec<ContainerSnapshot>,
     /// Whether nothing of the pod runs any more.
     pub(crate) is_over: bool,
 }
 
 /// The state of a container that others may see.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ContainerSnapshot {
     pub(crate) name: String,
     pub(crate) id: Option<String>,
     pub(crate) attempt: i32,
@@ -136,7 +136,7 @@ pub(crate) struct Worker {
     prepared: Vec<Arc<Prepared>>,
     sender: mpsc::UnboundedSender<Signal>,
     signals: mpsc::UnboundedReceiver<Signal>,
-    shared: Arc<Mutex<Snapshot>>,
+    shared: Arc<Mutex<PodSnapshot>>,
     since: Timestamp,
     qos: &'static str,
     address: Option<Ipv4Addr>,
@@ -150,11 +150,11 @@ pub(crate) struct Worker {
     was_initialized: bool,
     is_over: bool,
     is_gone: bool,
-    said: Option<PodStatus>,
+    written_status: Option<PodStatus>,
     /// The mirror pod of a static pod, as the API server has it.
     mirror: Option<Pod>,
     /// Whether the status must be written again although it has not changed.
-    is_untold: bool,
+    must_rewrite: bool,
 }
 
 impl Drop for Worker {
@@ -186,10 +186,10 @@ impl Worker {
         qos: &'static str,
         sender: mpsc::UnboundedSender<Signal>,
         signals: mpsc::UnboundedReceiver<Signal>,
-    ) -> (Self, Arc<Mutex<Snapshot>>) {
+    ) -> (Self, Arc<Mutex<PodSnapshot>>) {
         let spec = pod.spec.clone().unwrap_or_default();
         let slots = slots(&spec);
-        let shared = Arc::new(Mutex::new(Snapshot {
+        let shared = Arc::new(Mutex::new(PodSnapshot {
             pod: pod.clone(),
             address: None,
             containers: Vec::new(),
@@ -210,15 +210,15 @@ impl Worker {
             volumes: None,
             tokens: Tokens::default(),
             refresher: None,
-            mount_delay: FIRST_MOUNT,
+            mount_delay: FIRST_MOUNT_RETRY,
             mount_again: None,
             verdict: None,
             was_initialized: false,
             is_over,
             is_gone: false,
-            said: None,
+            written_status: None,
             mirror: None,
-            is_untold: false,
+            must_rewrite: false,
             kubelet,
             pod,
         };
@@ -231,41 +231,41 @@ impl Worker {
             self.publish().await;
         }
         loop {
-            self.kubelet.awake().await;
+            self.kubelet.until_running().await;
             let next = self.sync().await;
-            self.show();
+            self.update_snapshot();
             let until = match next {
                 Next::Done => break,
                 Next::Wait(until) => until,
             };
             tokio::select! {
                 signal = self.signals.recv() => match signal {
-                    Some(signal) => self.take(signal),
+                    Some(signal) => self.apply_signal(signal),
                     None => break,
                 },
                 () = sleep_until(until) => {}
             }
             while let Ok(signal) = self.signals.try_recv() {
-                self.take(signal);
+                self.apply_signal(signal);
             }
         }
         self.kubelet.forget(&self.uid);
     }
 
     /// Applies a signal.
-    fn take(&mut self, signal: Signal) {
+    fn apply_signal(&mut self, signal: Signal) {
         match signal {
             Signal::Changed(pod) => {
                 if version(&pod) >= version(&self.pod) {
                     self.pod = *pod;
-                    self.take_in();
+                    self.add_ephemeral();
                 }
             }
             Signal::Gone => self.is_gone = true,
             Signal::Mirror(mirror) => {
                 let uid = |pod: Option<&Pod>| pod.and_then(|pod| pod.metadata.uid.clone());
                 let mirror = mirror.map(|mirror| *mirror);
-                self.is_untold |= uid(mirror.as_ref()) != uid(self.mirror.as_ref());
+                self.must_rewrite |= uid(mirror.as_ref()) != uid(self.mirror.as_ref());
                 self.mirror = mirror;
             }
             Signal::Removed => {
@@ -288,7 +288,7 @@ impl Worker {
                 outcome,
             } => self.probed(index, attempt, kind, &outcome),
             Signal::PreStopFailed { index } => {
-                self.tell(
+                self.record_event(
                     index,
                     Kind::Warning,
                     "FailedPreStopHook",
@@ -299,7 +299,7 @@ impl Worker {
                 if self.is_current(index, attempt) {
                     // The output of the hook may contain secrets.
                     let text = "PostStartHook failed";
-                    self.tell(index, Kind::Warning, "FailedPostStartHook", text);
+                    self.record_event(index, Kind::Warning, "FailedPostStartHook", text);
                     self.kill(index, "FailedPostStartHook");
                 }
             }
@@ -307,7 +307,7 @@ impl Worker {
     }
 
     /// Adds the ephemeral containers that were added to the pod.
-    fn take_in(&mut self) {
+    fn add_ephemeral(&mut self) {
         let spec = self.pod.spec.clone().unwrap_or_default();
         for slot in ephemeral(&spec) {
             let name = &slot.facts.container.name;
@@ -329,7 +329,7 @@ impl Worker {
         if !self.is_current(index, attempt) {
             return;
         }
-        let message = self.last_words(index, exit.code);
+        let message = self.termination_message(index, exit.code);
         let slot = &mut self.slots[index];
         let Run::Running { since } = slot.facts.run else {
             return;
@@ -341,7 +341,7 @@ impl Worker {
         slot.facts.ready = false;
         slot.facts.started = false;
         let ran = slot.began.map_or(Duration::ZERO, |began| began.elapsed());
-        if ran > FORGIVEN {
+        if ran > BACKOFF_RESET {
             slot.delay = Duration::ZERO;
         }
         slot.not_before = Some(Instant::now() + slot.delay);
@@ -362,7 +362,7 @@ impl Worker {
         }
         if let Some(problem) = &outcome.problem {
             let text = format!("{} probe failed: {problem}", kind.name());
-            self.tell(index, Kind::Warning, "Unhealthy", text);
+            self.record_event(index, Kind::Warning, "Unhealthy", text);
         }
         let Some(verdict) = outcome.verdict else {
             return;
@@ -395,7 +395,7 @@ impl Worker {
     /// Does one round: everything that is due now.
     async fn sync(&mut self) -> Next {
         if self.is_over {
-            return self.bury().await;
+            return self.finish().await;
         }
         let deadline = self.deadline();
         if deadline.is_some_and(|at| at <= Instant::now()) && self.verdict.is_none() {
@@ -408,14 +408,14 @@ impl Worker {
         {
             self.publish().await;
             self.stop().await;
-            return self.bury().await;
+            return self.finish().await;
         }
         let mut wake = deadline;
         let mut earlier = |at: Instant| wake = Some(wake.map_or(at, |wake: Instant| wake.min(at)));
         if let Some(again) = self.make_ready().await {
             earlier(again);
             if !self.publish().await {
-                earlier(Instant::now() + stop::AGAIN);
+                earlier(Instant::now() + stop::RETRY_DELAY);
             }
             return Next::Wait(wake);
         }
@@ -424,10 +424,10 @@ impl Worker {
         }
         if self.has_ended() {
             self.stop().await;
-            return self.bury().await;
+            return self.finish().await;
         }
         if !self.publish().await {
-            earlier(Instant::now() + stop::AGAIN);
+            earlier(Instant::now() + stop::RETRY_DELAY);
         }
         Next::Wait(wake)
     }
@@ -463,7 +463,7 @@ impl Worker {
                     let events = &self.kubelet.events;
                     events.pod(&self.pod, Kind::Warning, "FailedMount", error.to_string());
                     let again = Instant::now() + self.mount_delay;
-                    self.mount_delay = (self.mount_delay * 2).min(LAST_MOUNT);
+                    self.mount_delay = (self.mount_delay * 2).min(LONGEST_MOUNT_RETRY);
                     self.mount_again = Some(again);
                     return Some(again);
                 }
@@ -530,12 +530,12 @@ impl Worker {
                 };
             }
             let facts = &self.slots[index].facts;
-            let goes_on = match role {
+            let may_continue = match role {
                 Role::Init => facts.exit_code() == Some(0),
                 Role::Sidecar => self.was_initialized || (facts.is_running() && facts.started),
                 Role::App | Role::Ephemeral => true,
             };
-            if !goes_on {
+            if !may_continue {
                 break;
             }
         }
@@ -569,7 +569,7 @@ impl Worker {
                     self.pod.metadata.namespace.as_deref().unwrap_or_default(),
                     self.uid,
                 );
-                self.tell(index, Kind::Warning, "BackOff", text);
+                self.record_event(index, Kind::Warning, "BackOff", text);
             }
             return Some(at);
         }
@@ -600,7 +600,7 @@ impl Worker {
     }
 
     /// Records an event about a container.
-    fn tell(&self, index: usize, kind: Kind, reason: &str, message: impl Into<String>) {
+    fn record_event(&self, index: usize, kind: Kind, reason: &str, message: impl Into<String>) {
         let facts = &self.slots[index].facts;
         let list = match facts.role {
             Role::App => "containers",
@@ -613,12 +613,12 @@ impl Worker {
     }
 
     /// Updates the snapshot that others see.
-    fn show(&self) {
+    fn update_snapshot(&self) {
         let containers = self
             .slots
             .iter()
             .zip(&self.prepared)
-            .map(|(slot, prepared)| Seen {
+            .map(|(slot, prepared)| ContainerSnapshot {
                 name: slot.facts.container.name.clone(),
                 id: slot.facts.id.clone(),
                 attempt: slot.facts.restarts,
@@ -627,7 +627,7 @@ impl Worker {
                 env: Arc::clone(prepared),
             })
             .collect();
-        let snapshot = Snapshot {
+        let snapshot = PodSnapshot {
             pod: self.pod.clone(),
             address: self.address,
             containers,
@@ -685,7 +685,9 @@ fn ephemeral(spec: &PodSpec) -> impl Iterator<Item = Slot> {
         // Apart from its target, an ephemeral container is a container like any other.
         let container = serde_json::to_value(container).and_then(serde_json::from_value);
         let container: Container = container
-            .inspect_err(|error| tracing::warn!(%error, "An ephemeral container is left out"))
+            .inspect_err(
+                |error| tracing::warn!(%error, "Ephemeral container is invalid and ignored"),
+            )
             .ok()?;
         Some(Slot::new(Facts::new(&container, Role::Ephemeral, false)))
     })

@@ -14,7 +14,7 @@ pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_numaresources-testbed");
 const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Returns a state root for a test, which must run as root.
-pub(crate) fn place() -> tempfile::TempDir {
+pub(crate) fn state_root() -> tempfile::TempDir {
     assert!(
         nix::unistd::geteuid().is_root(),
         "this test makes namespaces and mounts: it must run as root"
@@ -23,12 +23,12 @@ pub(crate) fn place() -> tempfile::TempDir {
 }
 
 /// Returns a cluster with this many workers on the default machine.
-pub(super) fn small(place: &tempfile::TempDir, name: &str, workers: usize) -> ClusterSpec {
+pub(super) fn small(state_root: &tempfile::TempDir, name: &str, workers: usize) -> ClusterSpec {
     let assets = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
     let bin_dir = Path::new(HELPER).parent().unwrap();
     ClusterSpec::with_workers(
         name,
-        place.path(),
+        state_root.path(),
         assets,
         bin_dir,
         workers,
@@ -53,7 +53,7 @@ pub(super) fn kubectl(cluster: &LocalCluster, arguments: &[&str]) -> String {
 pub(super) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::park_timeout(Duration::from_millis(50));
     }
 }

@@ -37,15 +37,15 @@ const OURS: [&str; 9] = [
 
 /// Everything outside a cluster that it could change by mistake.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Outside {
+pub(super) struct HostState {
     mounts: String,
     sysctls: BTreeMap<&'static str, Option<String>>,
     entries: BTreeSet<PathBuf>,
     firewall_tables: Option<String>,
 }
 
-impl Outside {
-    pub(super) fn look() -> Self {
+impl HostState {
+    pub(super) fn capture() -> Self {
         let mut entries = BTreeSet::new();
         for dir in QUIET {
             list(Path::new(dir), 0, &mut entries);
@@ -73,7 +73,7 @@ impl Outside {
 
     #[track_caller]
     pub(super) fn assert_unchanged(&self) {
-        let now = Self::look();
+        let now = Self::capture();
         assert_eq!(now.mounts, self.mounts);
         assert_eq!(now.sysctls, self.sysctls);
         assert_eq!(now.firewall_tables, self.firewall_tables);
@@ -107,11 +107,11 @@ fn list(dir: &Path, depth: usize, entries: &mut BTreeSet<PathBuf>) {
 
 /// The traces of one cluster in the kernel: its namespaces, the processes in them, and its link.
 #[derive(Debug)]
-pub(super) struct Inside {
+pub(super) struct KernelTraces {
     namespaces: BTreeSet<PathBuf>,
     /// The PID namespace. While it is open, the kernel does not reuse its number.
     pid_namespace: (PathBuf, File),
-    /// All processes of the machine at the time of the look. Later processes may be in other namespaces with reused numbers.
+    /// All processes of the machine at the time of the capture. Later processes may be in other namespaces with reused numbers.
     known: BTreeSet<(String, String)>,
     processes: usize,
     control_groups: BTreeSet<String>,
@@ -119,7 +119,7 @@ pub(super) struct Inside {
     link: (PathBuf, String),
 }
 
-impl Inside {
+impl KernelTraces {
     pub(super) fn of(cluster: &LocalCluster) -> Self {
         Self::in_dir(&cluster.spec().state_root, &cluster.spec().name)
     }

@@ -53,7 +53,7 @@ pub(super) async fn guaranteed_pods_get_cpus_of_one_zone_and_the_third_is_refuse
     recorded.sort_unstable();
     assert_eq!(
         recorded, sets,
-        "the runtime was told other CPUs than the kubelet wrote down"
+        "the runtime got other CPUs than the kubelet recorded"
     );
     for name in ["first", "second", "third"] {
         delete(cluster, name).await;
@@ -207,7 +207,7 @@ pub(super) async fn network_policies_open_and_close_ways(cluster: &LocalCluster)
     create(cluster, watcher).await;
     address("watcher").await;
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
-    let tells = async |name: &str| {
+    let sees_new_map = async |name: &str| {
         let map = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         maps.create(&PostParams::default(), &map).await.unwrap();
         let deadline = Instant::now() + DEADLINE;
@@ -217,12 +217,15 @@ pub(super) async fn network_policies_open_and_close_ways(cluster: &LocalCluster)
             if log.contains(&format!("configmap/{name}")) {
                 break;
             }
-            assert!(Instant::now() < deadline, "no word of {name}: {log}");
+            assert!(
+                Instant::now() < deadline,
+                "the watch did not show {name}: {log}"
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         maps.delete(name, &DeleteParams::default()).await.unwrap();
     };
-    tells("first").await;
+    sees_new_map("first").await;
 
     set("caller", json!({"policyTypes": ["Egress"]})).await;
     connects(false, &api_server, "443").await;
@@ -237,7 +240,7 @@ pub(super) async fn network_policies_open_and_close_ways(cluster: &LocalCluster)
     connects(true, &api_server, "443").await;
     connects(false, &server, "8001").await;
     // The policy closes no connection that was open before: the API server still sends on it.
-    tells("later").await;
+    sees_new_map("later").await;
     policies
         .delete("caller", &DeleteParams::default())
         .await
@@ -384,7 +387,7 @@ async fn until(
         }
         assert!(
             Instant::now() < deadline,
-            "pod {name}: waited in vain until it {what}: {:?}",
+            "pod {name}: timed out waiting until it {what}: {:?}",
             pod.status
         );
         tokio::time::sleep(Duration::from_millis(100)).await;

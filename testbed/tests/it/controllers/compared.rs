@@ -21,7 +21,7 @@ use testbed::local::NodePlan;
 use testbed::local::assets::{self, Places};
 use testbed::local::{ClusterSpec, LocalCluster};
 
-use crate::cluster::harness::{HELPER, place};
+use crate::cluster::harness::{HELPER, state_root};
 
 const NAMESPACE: &str = "compared";
 /// Annotation of endpoint slices, which is present or absent depending on timing.
@@ -29,36 +29,36 @@ const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Interval of the polls.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Number of equal polls in a row after which the state counts as stable.
-const LOOKS: u32 = 10;
+const STABLE_POLLS: u32 = 10;
 
 /// The stable state after each step.
-type Seen = Vec<(&'static str, Vec<String>)>;
+type States = Vec<(&'static str, Vec<String>)>;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: root and the Kubernetes programs"]
 async fn the_same_objects_leave_the_same_as_with_the_real_controllers() {
-    let place = place();
+    let state_root = state_root();
     let nodes = || NodePlan::all(1, &Machine::default_profile());
     let bin_dir = Path::new(HELPER).parent().unwrap();
     let assets = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
     let local = ClusterSpec::with_workers(
         "real",
-        place.path(),
+        state_root.path(),
         assets,
         bin_dir,
         1,
         &Machine::default_profile(),
     );
     let local = LocalCluster::up(local, &|_| {}).await.unwrap();
-    let real = Box::pin(play(&local.kubeconfig())).await;
+    let real = Box::pin(run_scenario(&local.kubeconfig())).await;
     local.down().unwrap();
-    let embedded = EmbeddedSpec::new("ours", place.path(), bin_dir, nodes());
+    let embedded = EmbeddedSpec::new("ours", state_root.path(), bin_dir, nodes());
     let embedded = lane::Cluster::up(Spec::Embedded(embedded), &|_| {})
         .await
         .unwrap();
-    let ours = Box::pin(play(&embedded.kubeconfig())).await;
+    let ours = Box::pin(run_scenario(&embedded.kubeconfig())).await;
     embedded.down().unwrap();
     let mut differences = Vec::new();
     for ((step, real), (_, ours)) in real.iter().zip(&ours) {
@@ -77,31 +77,31 @@ async fn the_same_objects_leave_the_same_as_with_the_real_controllers() {
 }
 
 /// A cluster and the steps that are played on it.
-struct Stage {
+struct Scenario {
     client: Client,
-    seen: Seen,
+    states: States,
 }
 
-async fn play(kubeconfig: &Path) -> Seen {
+async fn run_scenario(kubeconfig: &Path) -> States {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.unwrap();
     // Refusals are part of the comparison, so the client must not retry.
     config.default_retry = false;
-    let mut stage = Stage {
+    let mut scenario = Scenario {
         client: Client::try_from(config).unwrap(),
-        seen: Vec::new(),
+        states: Vec::new(),
     };
-    stage
+    scenario
         .make("v1", "Namespace", json!({"metadata": {"name": NAMESPACE}}))
         .await;
-    stage.look("a namespace").await;
-    stage.deployments().await;
-    stage.daemon_sets().await;
-    stage.jobs().await;
-    stage.owners().await;
-    stage.namespaces().await;
-    stage.seen
+    scenario.record_state("a namespace").await;
+    scenario.deployments().await;
+    scenario.daemon_sets().await;
+    scenario.jobs().await;
+    scenario.owners().await;
+    scenario.namespaces().await;
+    scenario.states
 }
 
 fn template(app: &str, command: &[&str], restart: &str) -> Value {
@@ -118,7 +118,7 @@ fn forever(app: &str) -> Value {
     template(app, &["/bin/sleep", "infinity"], "Always")
 }
 
-impl Stage {
+impl Scenario {
     fn api(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
@@ -141,7 +141,7 @@ impl Stage {
                 // The service account of the namespace may not exist yet.
                 Err(error) => assert!(Instant::now() < deadline, "{kind}: {error}"),
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -164,18 +164,18 @@ impl Stage {
     }
 
     /// Records the state once it is stable.
-    async fn look(&mut self, step: &'static str) {
+    async fn record_state(&mut self, step: &'static str) {
         let deadline = Instant::now() + PATIENCE;
         let mut last = Vec::new();
         let mut same = 0;
-        while same < LOOKS {
-            assert!(Instant::now() < deadline, "{step}: no rest: {last:#?}");
-            tokio::time::sleep(LOOK).await;
+        while same < STABLE_POLLS {
+            assert!(Instant::now() < deadline, "{step}: not stable: {last:#?}");
+            tokio::time::sleep(POLL_INTERVAL).await;
             let now = self.everything().await;
             same = if now == last { same + 1 } else { 0 };
             last = now;
         }
-        self.seen.push((step, last));
+        self.states.push((step, last));
     }
 
     /// Returns the content of the namespace as lines, without values that differ from run to run.
@@ -235,7 +235,7 @@ impl Stage {
             "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}}),
         )
         .await;
-        self.look("a deployment").await;
+        self.record_state("a deployment").await;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let one = pods
             .list(&ListParams::default().labels("app=web"))
@@ -246,7 +246,7 @@ impl Stage {
             .evict(&name, &EvictParams::default())
             .await
             .unwrap_err();
-        self.seen.push((
+        self.states.push((
             "an eviction beyond the budget",
             vec![format!("{refused:?}")],
         ));
@@ -254,7 +254,7 @@ impl Stage {
             "name": "c", "image": api::names::STACK_IMAGE, "command": ["/bin/sleep", "infinity"],
             "env": [{"name": "A", "value": "1"}]}]}}}});
         self.patch("apps/v1", "Deployment", "web", env).await;
-        self.look("a rollout").await;
+        self.record_state("a rollout").await;
         self.patch(
             "apps/v1",
             "Deployment",
@@ -262,7 +262,7 @@ impl Stage {
             json!({"spec": {"replicas": 3}}),
         )
         .await;
-        self.look("more replicas").await;
+        self.record_state("more replicas").await;
         self.patch(
             "apps/v1",
             "Deployment",
@@ -270,7 +270,7 @@ impl Stage {
             json!({"spec": {"replicas": 0}}),
         )
         .await;
-        self.look("no replicas").await;
+        self.record_state("no replicas").await;
         self.delete(
             "apps/v1",
             "Deployment",
@@ -280,17 +280,17 @@ impl Stage {
         .await;
         self.delete("v1", "Service", "web", PropagationPolicy::Background)
             .await;
-        self.look("no deployment").await;
+        self.record_state("no deployment").await;
     }
 
     async fn daemon_sets(&mut self) {
         let set = json!({"metadata": {"name": "each"}, "spec": {
             "selector": {"matchLabels": {"app": "each"}}, "template": forever("each")}});
         self.make("apps/v1", "DaemonSet", set).await;
-        self.look("a daemon set").await;
+        self.record_state("a daemon set").await;
         let label = json!({"spec": {"template": {"metadata": {"labels": {"new": "1"}}}}});
         self.patch("apps/v1", "DaemonSet", "each", label).await;
-        self.look("a daemon set anew").await;
+        self.record_state("a daemon set anew").await;
         self.delete(
             "apps/v1",
             "DaemonSet",
@@ -298,7 +298,7 @@ impl Stage {
             PropagationPolicy::Background,
         )
         .await;
-        self.look("no daemon set").await;
+        self.record_state("no daemon set").await;
     }
 
     async fn jobs(&mut self) {
@@ -308,15 +308,15 @@ impl Stage {
                 "template": template(name, &["/bin/sleep", argument], "Never")}})
         };
         self.make("batch/v1", "Job", job("good", "0", 3)).await;
-        self.look("a job").await;
+        self.record_state("a job").await;
         self.make("batch/v1", "Job", job("bad", "nonsense", 1))
             .await;
-        self.look("a job that fails").await;
+        self.record_state("a job that fails").await;
         for name in ["good", "bad"] {
             self.delete("batch/v1", "Job", name, PropagationPolicy::Background)
                 .await;
         }
-        self.look("no jobs").await;
+        self.record_state("no jobs").await;
     }
 
     async fn owners(&mut self) {
@@ -344,7 +344,7 @@ impl Stage {
         gone["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody",
             "uid": "00000000-0000-0000-0000-000000000000"}]);
         self.make("v1", "ConfigMap", gone).await;
-        self.look("owners that are deleted").await;
+        self.record_state("owners that are deleted").await;
     }
 
     async fn namespaces(&mut self) {
@@ -364,7 +364,7 @@ impl Stage {
             })
         })
         .await;
-        self.look("a namespace that is held").await;
+        self.record_state("a namespace that is held").await;
         self.patch(
             "v1",
             "ConfigMap",
@@ -374,7 +374,7 @@ impl Stage {
         .await;
         self.until("the namespace is gone", |namespace| namespace.is_none())
             .await;
-        self.look("no namespace").await;
+        self.record_state("no namespace").await;
     }
 
     /// Waits until the namespace satisfies a condition.
@@ -387,7 +387,7 @@ impl Stage {
                 return;
             }
             assert!(Instant::now() < deadline, "never: {what}: {found:#?}");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

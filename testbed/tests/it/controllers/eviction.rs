@@ -32,7 +32,7 @@ async fn a_budget_allows_one_eviction_and_the_next_when_the_pod_is_replaced() {
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     nodes.cordon("a").await.unwrap();
     // A client that retries after 429 would wait for the replacement.
-    let pods: Api<Pod> = Api::namespaced(cluster.impatient().await, "default");
+    let pods: Api<Pod> = Api::namespaced(cluster.client_without_retries().await, "default");
     let there = until_all(&pods, "app=web", |pods| pods.len() == 2).await;
     let [first, second] = [0, 1].map(|index| there[index].name_any());
     pods.evict(&first, &EvictParams::default()).await.unwrap();

@@ -77,7 +77,7 @@ impl Cluster {
     }
 
     /// Returns a client that returns every refusal and never retries.
-    pub(super) async fn impatient(&self) -> Client {
+    pub(super) async fn client_without_retries(&self) -> Client {
         let mut config = config_of(&self.server).await;
         config.default_retry = false;
         Client::try_from(config).unwrap()
@@ -98,7 +98,7 @@ impl Cluster {
 
     /// Returns the messages of the events about an object with a reason. Waits for the first one, because events are written after what
     /// they report.
-    pub(super) async fn told(&self, name: &str, reason: &str) -> Vec<String> {
+    pub(super) async fn event_messages(&self, name: &str, reason: &str) -> Vec<String> {
         let ours = |event: &&Event| {
             event.involved_object.name.as_deref() == Some(name)
                 && event.reason.as_deref() == Some(reason)
@@ -107,8 +107,8 @@ impl Cluster {
             events.iter().any(|event| ours(&event))
         })
         .await;
-        let told = events.iter().filter(ours);
-        told.filter_map(|event| event.message.clone()).collect()
+        let messages = events.iter().filter(ours);
+        messages.filter_map(|event| event.message.clone()).collect()
     }
 }
 

@@ -73,7 +73,9 @@ async fn a_silent_node_becomes_unknown_and_loses_the_pods_that_do_not_stay() {
     );
     until(&pods, "leaves", |pod| pod.is_none()).await;
     assert_eq!(
-        cluster.told("leaves", "TaintManagerEviction").await,
+        cluster
+            .event_messages("leaves", "TaintManagerEviction")
+            .await,
         ["Marking for deletion Pod default/leaves"]
     );
     let kept = pods.get("stays").await.unwrap();

@@ -230,7 +230,7 @@ async fn a_namespace_that_is_deleted_says_what_holds_it_and_goes_with_the_last()
         .delete("doomed", &DeleteParams::default())
         .await
         .unwrap();
-    let told = |namespace: Option<&Namespace>, kind: &str| -> Option<(String, String)> {
+    let condition_text = |namespace: Option<&Namespace>, kind: &str| -> Option<(String, String)> {
         let conditions = namespace?.status.clone()?.conditions?;
         let held = conditions.into_iter().find(|held| held.type_ == kind)?;
         Some((held.status, held.message.unwrap_or_default()))
@@ -240,11 +240,11 @@ async fn a_namespace_that_is_deleted_says_what_holds_it_and_goes_with_the_last()
         "Some resources are remaining: configmaps. has 1 resource instances".to_owned(),
     );
     let found = until(&namespaces, "doomed", |found| {
-        told(found, "NamespaceContentRemaining").as_ref() == Some(&wanted)
+        condition_text(found, "NamespaceContentRemaining").as_ref() == Some(&wanted)
     })
     .await;
     assert_eq!(
-        told(found.as_ref(), "NamespaceFinalizersRemaining")
+        condition_text(found.as_ref(), "NamespaceFinalizersRemaining")
             .unwrap()
             .1,
         "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"

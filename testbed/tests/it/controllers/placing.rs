@@ -87,8 +87,8 @@ async fn a_refused_pod_says_why(#[case] spec: Value, #[case] expected: &str) {
     make(&pods, pod("one", spec)).await;
     let refused = until(&pods, "one", |pod| refusal(pod).is_some()).await;
     assert_eq!(refusal(refused.as_ref()).as_deref(), Some(expected));
-    let told = cluster.told("one", "FailedScheduling").await;
-    assert_eq!(told, [expected]);
+    let messages = cluster.event_messages("one", "FailedScheduling").await;
+    assert_eq!(messages, [expected]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,9 +213,9 @@ async fn an_important_pod_takes_the_place_of_the_least_important_one() {
         "{}",
         middle.name_any()
     );
-    let told = cluster.told("low", "Preempted").await;
+    let messages = cluster.event_messages("low", "Preempted").await;
     assert!(
-        told.len() == 1 && told[0].ends_with("on node a"),
-        "{told:?}"
+        messages.len() == 1 && messages[0].ends_with("on node a"),
+        "{messages:?}"
     );
 }

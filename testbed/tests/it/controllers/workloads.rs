@@ -93,7 +93,10 @@ async fn a_deployment_gets_its_pods_and_says_so() {
             && pod.labels()["pod-template-hash"] == *hash
     ));
     let scaled = format!("Scaled up replica set {} from 0 to 3", set.name_any());
-    assert_eq!(cluster.told("web", "ScalingReplicaSet").await, [scaled]);
+    assert_eq!(
+        cluster.event_messages("web", "ScalingReplicaSet").await,
+        [scaled]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -340,5 +343,8 @@ async fn a_failed_pod_of_a_daemon_set_is_replaced() {
     })
     .await;
     let what = format!("Found failed daemon pod default/{name} on node a, will try to kill it");
-    assert_eq!(cluster.told("agent", "FailedDaemonPod").await, [what]);
+    assert_eq!(
+        cluster.event_messages("agent", "FailedDaemonPod").await,
+        [what]
+    );
 }

@@ -22,7 +22,7 @@ const TOKEN: &str = "token-of-the-node";
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Interval of the polls.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Awaits work that has to end in time.
 pub(super) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -30,7 +30,7 @@ pub(super) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
 }
 
 /// An API server with a node, and the directory of its files.
-pub(super) struct Place {
+pub(super) struct TestNode {
     client: kube::Client,
     pub(super) node: SimulatedNode,
     pub(super) server: Running,
@@ -50,7 +50,7 @@ fn bin_dir() -> PathBuf {
     program.parent().unwrap().to_owned()
 }
 
-impl Place {
+impl TestNode {
     /// Starts a ready worker with the default machine.
     pub(super) async fn up() -> Self {
         Self::up_with(KubeletSettings::with_scope(TopologyScope::Container)).await
@@ -171,16 +171,16 @@ impl Place {
             }
             let status = serde_json::to_string_pretty(&pod.status).unwrap();
             assert!(Instant::now() < deadline, "{name} never {what}: {status}");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Waits until a pod's object is gone.
-    pub(super) async fn gone(&self, name: &str) {
+    pub(super) async fn until_gone(&self, name: &str) {
         let deadline = Instant::now() + PATIENCE;
         while let Some(pod) = self.pods().get_opt(name).await.unwrap() {
             assert!(Instant::now() < deadline, "{name} stays: {pod:?}");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -201,7 +201,7 @@ impl Place {
                 "no event {reason}: {:?}",
                 list.items
             );
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -255,15 +255,15 @@ impl Place {
 }
 
 /// Waits for a pod that may be missing at times.
-pub(super) async fn appears(place: &Place, name: &str, is_so: impl Fn(&Pod) -> bool) -> Pod {
+pub(super) async fn appears(setup: &TestNode, name: &str, is_so: impl Fn(&Pod) -> bool) -> Pod {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let pod = place.pods().get_opt(name).await.unwrap();
+        let pod = setup.pods().get_opt(name).await.unwrap();
         if let Some(pod) = pod.as_ref().filter(|pod| is_so(pod)) {
             return pod.clone();
         }
         assert!(Instant::now() < deadline, "{name} is not there: {pod:?}");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -272,7 +272,7 @@ pub(super) async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

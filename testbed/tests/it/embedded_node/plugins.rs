@@ -14,7 +14,7 @@ use tonic::codegen::BoxStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use super::harness::{self, Place};
+use super::harness::{self, TestNode};
 
 const RESOURCE: &str = "example.com/picky";
 const DEVICES: [&str; 4] = ["d0", "d1", "d2", "d3"];
@@ -33,13 +33,13 @@ struct Log {
 struct Picky(Arc<Mutex<Log>>);
 
 impl Picky {
-    fn log<T>(&self, look: impl FnOnce(&mut Log) -> T) -> T {
-        look(&mut self.0.lock().unwrap())
+    fn log<T>(&self, access: impl FnOnce(&mut Log) -> T) -> T {
+        access(&mut self.0.lock().unwrap())
     }
 
     /// Serves on the node until the task is aborted, and registers.
-    async fn register(&self, place: &Place) -> JoinHandle<()> {
-        let dir = place
+    async fn register(&self, setup: &TestNode) -> JoinHandle<()> {
+        let dir = setup
             .node
             .host_path("/var/lib/kubelet/device-plugins".as_ref());
         let own = Socket::new(dir.join("picky.sock")).unwrap();
@@ -59,7 +59,7 @@ impl Picky {
         let mut client = RegistrationClient::new(kubelet.channel());
         client.register(request).await.unwrap();
         harness::eventually("the devices are known", || {
-            let state = place
+            let state = setup
                 .node
                 .state_file("device-plugins/kubelet_internal_checkpoint");
             state.is_ok_and(|state| state.contains(RESOURCE))
@@ -155,8 +155,8 @@ fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|&word| word.to_owned()).collect()
 }
 
-async fn ready(place: &Place, name: &str) {
-    place
+async fn ready(setup: &TestNode, name: &str) {
+    setup
         .until(name, "is ready", |pod| {
             harness::condition(pod, "Ready") == "True"
         })
@@ -165,12 +165,12 @@ async fn ready(place: &Place, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plugin_has_a_say_in_which_devices_are_taken() {
-    let place = Place::up().await;
+    let setup = TestNode::up().await;
     let picky = Picky::default();
-    let _serving = picky.register(&place).await;
+    let _serving = picky.register(&setup).await;
     picky.log(|log| log.preferred = words(&["d2"]));
-    place.create(pod("one", 1)).await;
-    ready(&place, "one").await;
+    setup.create(pod("one", 1)).await;
+    ready(&setup, "one").await;
     let asked = picky.log(|log| log.asked.pop()).unwrap();
     assert_eq!(asked.available_device_i_ds, DEVICES);
     assert_eq!(asked.must_include_device_i_ds, Vec::<String>::new());
@@ -178,16 +178,16 @@ async fn plugin_has_a_say_in_which_devices_are_taken() {
     assert_eq!(picky.log(|log| log.allocated.pop()), Some(words(&["d2"])));
     // Preferred devices that are not free are ignored, and missing ones are chosen as without a preference.
     picky.log(|log| log.preferred = words(&["d2", "d3"]));
-    place.create(pod("two", 2)).await;
-    ready(&place, "two").await;
+    setup.create(pod("two", 2)).await;
+    ready(&setup, "two").await;
     let asked = picky.log(|log| log.asked.pop()).unwrap();
     assert_eq!(asked.available_device_i_ds, ["d0", "d1", "d3"]);
     let given = picky.log(|log| log.allocated.pop());
     assert_eq!(given, Some(words(&["d0", "d3"])));
     // If the plugin fails to answer, the pod is refused and the devices stay free.
     picky.log(|log| log.preferred.clear());
-    place.create(pod("three", 1)).await;
-    let refused = place
+    setup.create(pod("three", 1)).await;
+    let refused = setup
         .until("three", "failed", |pod| harness::phase(pod) == "Failed")
         .await;
     assert_eq!(
@@ -197,24 +197,24 @@ async fn plugin_has_a_say_in_which_devices_are_taken() {
         )
     );
     picky.log(|log| log.preferred = words(&["d1"]));
-    place.create(pod("four", 1)).await;
-    ready(&place, "four").await;
+    setup.create(pod("four", 1)).await;
+    ready(&setup, "four").await;
     assert_eq!(picky.log(|log| log.allocated.pop()), Some(words(&["d1"])));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plugin_hears_of_a_container_before_it_starts_and_can_keep_it_from_it() {
-    let place = Place::up().await;
+    let setup = TestNode::up().await;
     let picky = Picky::default();
-    let _serving = picky.register(&place).await;
+    let _serving = picky.register(&setup).await;
     picky.log(|log| {
         log.preferred = words(&["d1"]);
         log.no_start = Some("not now".to_owned());
     });
-    place.create(pod("p", 1)).await;
+    setup.create(pod("p", 1)).await;
     let why = "device plugin PreStartContainer rpc failed with err: rpc error: code = Unknown desc = not now";
-    place.event("Failed", &format!("Error: {why}")).await;
-    let waiting = place
+    setup.event("Failed", &format!("Error: {why}")).await;
+    let waiting = setup
         .until("p", "waits", |pod| {
             harness::waiting(pod) == "CreateContainerConfigError"
         })
@@ -224,8 +224,8 @@ async fn plugin_hears_of_a_container_before_it_starts_and_can_keep_it_from_it() 
         .clone();
     assert_eq!(id, None, "there is no container yet");
     picky.log(|log| log.no_start = None);
-    ready(&place, "p").await;
-    let told = picky.log(|log| log.started.clone());
-    assert!(told.len() >= 2, "{told:?}");
-    assert!(told.iter().all(|ids| *ids == ["d1"]), "{told:?}");
+    ready(&setup, "p").await;
+    let started = picky.log(|log| log.started.clone());
+    assert!(started.len() >= 2, "{started:?}");
+    assert!(started.iter().all(|ids| *ids == ["d1"]), "{started:?}");
 }

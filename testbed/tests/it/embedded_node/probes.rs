@@ -13,7 +13,7 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-use super::harness::{self, Place};
+use super::harness::{self, TestNode};
 
 const PORT: u16 = 50051;
 const SERVING: i32 = 1;
@@ -76,10 +76,10 @@ impl Service<http::Request<tonic::body::Body>> for Health {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_by_grpc_is_what_the_server_says() {
-    let place = Place::up().await;
+    let setup = TestNode::up().await;
     let probe = |service: &str| json!({"grpc": {"port": PORT, "service": service}, "periodSeconds": 1, "failureThreshold": 1});
     let container = |name: &str, service: &str| json!({"name": name, "command": ["/bin/sleep", "1000"], "readinessProbe": probe(service)});
-    place
+    setup
         .create(json!({
             "metadata": {"name": "p"},
             "spec": {
@@ -88,7 +88,7 @@ async fn readiness_by_grpc_is_what_the_server_says() {
             },
         }))
         .await;
-    let pod = place
+    let pod = setup
         .until("p", "has an address", |pod| {
             let status = pod.status.as_ref();
             status.is_some_and(|status| status.pod_ip.is_some())
@@ -100,7 +100,7 @@ async fn readiness_by_grpc_is_what_the_server_says() {
     let missing = format!(
         "Readiness probe failed: timeout: failed to connect service \"{address}\" within 1s: context deadline exceeded"
     );
-    place.event("Unhealthy", &missing).await;
+    setup.event("Unhealthy", &missing).await;
 
     let health = Health(Arc::new(AtomicI32::new(SERVING)));
     let server = tonic::transport::Server::builder().add_service(health.clone());
@@ -110,18 +110,18 @@ async fn readiness_by_grpc_is_what_the_server_says() {
         let mut statuses = statuses.into_iter().flatten();
         statuses.any(|status| status.name == name && status.ready)
     };
-    let pod = place
+    let pod = setup
         .until("p", "has a ready container", |pod| is_ready(pod, "known"))
         .await;
     assert!(!is_ready(&pod, "unknown"));
     assert_eq!(harness::condition(&pod, "Ready"), "False");
     let unknown = "Readiness probe failed: error: health rpc probe failed: rpc error: code = NotFound desc = unknown service";
-    place.event("Unhealthy", unknown).await;
+    setup.event("Unhealthy", unknown).await;
 
     health.0.store(NOT_SERVING, Ordering::Relaxed);
-    place
+    setup
         .until("p", "is not ready any more", |pod| !is_ready(pod, "known"))
         .await;
     let unhealthy = r#"Readiness probe failed: service unhealthy (responded with "NOT_SERVING")"#;
-    place.event("Unhealthy", unhealthy).await;
+    setup.event("Unhealthy", unhealthy).await;
 }

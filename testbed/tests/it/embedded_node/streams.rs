@@ -5,12 +5,12 @@ use kube::api::{AttachParams, LogParams};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::harness::{self, Place, within};
+use super::harness::{self, TestNode, within};
 
-/// Returns a place with a running pod `p` whose container `c` sleeps and has a volume.
-async fn place_with_pod() -> Place {
-    let place = Place::up().await;
-    place
+/// Returns a setup with a running pod `p` whose container `c` sleeps and has a volume.
+async fn setup_with_pod() -> TestNode {
+    let setup = TestNode::up().await;
+    setup
         .create(json!({
             "metadata": {"name": "p"},
             "spec": {
@@ -23,12 +23,12 @@ async fn place_with_pod() -> Place {
             },
         }))
         .await;
-    ready(&place).await;
-    place
+    ready(&setup).await;
+    setup
 }
 
-async fn ready(place: &Place) {
-    place
+async fn ready(setup: &TestNode) {
+    setup
         .until("p", "is ready", |pod| {
             harness::condition(pod, "Ready") == "True"
         })
@@ -36,12 +36,12 @@ async fn ready(place: &Place) {
 }
 
 /// Runs a command with optional input; returns standard output, standard error and exit code.
-async fn exec(place: &Place, command: &[&str], input: Option<&str>) -> (String, String, i32) {
+async fn exec(setup: &TestNode, command: &[&str], input: Option<&str>) -> (String, String, i32) {
     let params = AttachParams::default()
         .stdin(input.is_some())
         .stdout(true)
         .stderr(true);
-    let pods = place.pods();
+    let pods = setup.pods();
     let mut process = pods.exec("p", command.to_vec(), &params).await.unwrap();
     if let Some(input) = input {
         let mut stdin = process.stdin().unwrap();
@@ -74,37 +74,37 @@ async fn exec(place: &Place, command: &[&str], input: Option<&str>) -> (String, 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_runs_in_a_container_with_its_files() {
-    let place = place_with_pod().await;
-    let touched = exec(&place, &["touch", "/run/v/file"], None).await;
+    let setup = setup_with_pod().await;
+    let touched = exec(&setup, &["touch", "/run/v/file"], None).await;
     assert_eq!(touched, (String::new(), String::new(), 0));
-    let uid = place.pods().get("p").await.unwrap().metadata.uid.unwrap();
+    let uid = setup.pods().get("p").await.unwrap().metadata.uid.unwrap();
     let file = format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/v/file");
-    let file = place.node.host_path(std::path::Path::new(&file));
+    let file = setup.node.host_path(std::path::Path::new(&file));
     fs_err::write(file, "what is in it\n").unwrap();
-    let (out, err, code) = exec(&place, &["/bin/cat", "/run/v/file"], None).await;
+    let (out, err, code) = exec(&setup, &["/bin/cat", "/run/v/file"], None).await;
     assert_eq!(
         (out.as_str(), err.as_str(), code),
         ("what is in it\n", "", 0)
     );
-    let (out, err, code) = exec(&place, &["cat", "/run/v/none"], None).await;
+    let (out, err, code) = exec(&setup, &["cat", "/run/v/none"], None).await;
     assert_eq!((out.as_str(), code), ("", 1));
     assert!(err.contains("No such file or directory"), "{err}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn input_of_a_command_ends_when_the_client_says_so() {
-    let place = place_with_pod().await;
-    let (out, _, code) = exec(&place, &["cat"], Some("one\ntwo\n")).await;
+    let setup = setup_with_pod().await;
+    let (out, _, code) = exec(&setup, &["cat"], Some("one\ntwo\n")).await;
     assert_eq!((out.as_str(), code), ("one\ntwo\n", 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_that_is_not_there_is_an_error_of_the_container() {
-    let place = place_with_pod().await;
+    let setup = setup_with_pod().await;
     let params = AttachParams::default().stderr(false);
-    let pods = place.pods();
+    let pods = setup.pods();
     let mut process = pods.exec("p", ["no-such-program"], &params).await.unwrap();
-    let status = within("its status is told", process.take_status().unwrap()).await;
+    let status = within("its status is reported", process.take_status().unwrap()).await;
     let status = status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("InternalError"));
     let message = status.message.unwrap();
@@ -118,8 +118,8 @@ async fn command_that_is_not_there_is_an_error_of_the_container() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attached_client_gives_input_and_sees_what_comes_from_then_on() {
-    let place = Place::up().await;
-    place
+    let setup = TestNode::up().await;
+    setup
         .create(json!({
             "metadata": {"name": "p"},
             "spec": {
@@ -128,12 +128,12 @@ async fn attached_client_gives_input_and_sees_what_comes_from_then_on() {
             },
         }))
         .await;
-    ready(&place).await;
+    ready(&setup).await;
     let params = AttachParams::default()
         .stdin(true)
         .stdout(true)
         .stderr(false);
-    let mut process = place.pods().attach("p", &params).await.unwrap();
+    let mut process = setup.pods().attach("p", &params).await.unwrap();
     let mut stdin = process.stdin().unwrap();
     stdin.write_all(b"hello\n").await.unwrap();
     let mut echoed = [0; 6];
@@ -142,17 +142,17 @@ async fn attached_client_gives_input_and_sees_what_comes_from_then_on() {
     within("the input comes back", echo).await.unwrap();
     assert_eq!(&echoed, b"hello\n");
     stdin.shutdown().await.unwrap();
-    place
+    setup
         .until("p", "succeeded", |pod| harness::phase(pod) == "Succeeded")
         .await;
-    let log = place.pods().logs("p", &LogParams::default()).await.unwrap();
+    let log = setup.pods().logs("p", &LogParams::default()).await.unwrap();
     assert_eq!(log, "hello\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connection_is_forwarded_to_the_port_of_a_pod() {
-    let place = place_with_pod().await;
-    let pod = place.pods().get("p").await.unwrap();
+    let setup = setup_with_pod().await;
+    let pod = setup.pods().get("p").await.unwrap();
     let address = pod.status.unwrap().pod_ip.unwrap();
     let listener = tokio::net::TcpListener::bind((address.as_str(), 0))
         .await
@@ -165,7 +165,7 @@ async fn connection_is_forwarded_to_the_port_of_a_pod() {
         stream.write_all(b"pong").await.unwrap();
         asked
     });
-    let mut forwarder = place.pods().portforward("p", &[port]).await.unwrap();
+    let mut forwarder = setup.pods().portforward("p", &[port]).await.unwrap();
     let mut stream = forwarder.take_stream(port).unwrap();
     stream.write_all(b"ping").await.unwrap();
     let mut answer = [0; 4];
@@ -176,29 +176,29 @@ async fn connection_is_forwarded_to_the_port_of_a_pod() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_of_the_end_before_is_kept_and_what_has_none_says_so() {
-    let place = Place::up().await;
-    place
+    let setup = TestNode::up().await;
+    setup
         .create(json!({
             "metadata": {"name": "p"},
             "spec": {"containers": [{"name": "c", "command": ["/bin/sleep", "x"]}]},
         }))
         .await;
-    let pods = place.pods();
+    let pods = setup.pods();
     let previous = LogParams {
         previous: true,
         ..LogParams::default()
     };
     let restarted = |pod: &Pod| harness::waiting(pod) == "CrashLoopBackOff";
-    place.until("p", "backs off", restarted).await;
+    setup.until("p", "backs off", restarted).await;
     let words = "sleep: invalid time interval 'x'\n";
     assert_eq!(pods.logs("p", &previous).await.unwrap(), words);
-    place
+    setup
         .create(json!({
             "metadata": {"name": "q"},
             "spec": {"containers": [{"name": "c", "command": ["/bin/sleep", "1000"]}]},
         }))
         .await;
-    place
+    setup
         .until("q", "is ready", |pod| {
             harness::condition(pod, "Ready") == "True"
         })
@@ -206,14 +206,14 @@ async fn log_of_the_end_before_is_kept_and_what_has_none_says_so() {
     let refusal = pods.logs("q", &previous).await.unwrap_err().to_string();
     let why = r#"previous terminated container "c" in pod "q" not found"#;
     assert!(refusal.contains(why), "{refusal}");
-    place
+    setup
         .create(json!({
             "metadata": {"name": "r"},
             "spec": {"containers": [{"name": "c", "image": "localhost/other:1"}]},
         }))
         .await;
     let waits = |pod: &Pod| harness::waiting(pod) == "ImagePullBackOff";
-    place.until("r", "waits for its image", waits).await;
+    setup.until("r", "waits for its image", waits).await;
     let refusal = pods.logs("r", &LogParams::default()).await.unwrap_err();
     let why = r#"container "c" in pod "r" is waiting to start: trying and failing to pull image"#;
     assert!(refusal.to_string().contains(why), "{refusal}");
@@ -222,26 +222,26 @@ async fn log_of_the_end_before_is_kept_and_what_has_none_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
 async fn kubectl_runs_commands_and_reads_logs() {
-    let place = place_with_pod().await;
-    let (out, err, done) = place
+    let setup = setup_with_pod().await;
+    let (out, err, done) = setup
         .kubectl(&["exec", "p", "--", "touch", "/run/v/x"], "")
         .await;
     assert!(done, "{out}{err}");
-    let (out, _, done) = place
+    let (out, _, done) = setup
         .kubectl(&["exec", "-i", "p", "--", "cat"], "some input")
         .await;
     assert_eq!((out.as_str(), done), ("some input", true));
-    let (_, err, done) = place
+    let (_, err, done) = setup
         .kubectl(&["exec", "p", "--", "cat", "/run/v/y"], "")
         .await;
     assert!(!done && err.contains("No such file or directory"), "{err}");
     assert!(err.contains("command terminated with exit code 1"), "{err}");
-    let (_, err, done) = place
+    let (_, err, done) = setup
         .kubectl(&["exec", "p", "-c", "d", "--", "cat"], "")
         .await;
     assert!(!done && err.contains("container d"), "{err}");
 
-    place
+    setup
         .create(json!({
             "metadata": {"name": "q"},
             "spec": {
@@ -251,18 +251,18 @@ async fn kubectl_runs_commands_and_reads_logs() {
         }))
         .await;
     let running = |pod: &Pod| harness::condition(pod, "Ready") == "True";
-    place.until("q", "is ready", running).await;
-    let attached = place.kubectl(&["attach", "-i", "q"], "one\ntwo\nthree\n");
-    let followed = place.kubectl(&["logs", "--follow", "q"], "");
+    setup.until("q", "is ready", running).await;
+    let attached = setup.kubectl(&["attach", "-i", "q"], "one\ntwo\nthree\n");
+    let followed = setup.kubectl(&["logs", "--follow", "q"], "");
     let ((out, err, done), followed) = tokio::join!(attached, followed);
     assert_eq!((out.as_str(), done), ("one\ntwo\nthree\n", true), "{err}");
     assert_eq!(followed.0, "one\ntwo\nthree\n");
-    let (out, _, _) = place.kubectl(&["logs", "q", "--tail", "1"], "").await;
+    let (out, _, _) = setup.kubectl(&["logs", "q", "--tail", "1"], "").await;
     assert_eq!(out, "three\n");
-    let (out, _, _) = place
+    let (out, _, _) = setup
         .kubectl(&["logs", "q", "--timestamps", "--limit-bytes=40"], "")
         .await;
     assert!(out.starts_with("20") && out.contains("Z one\n"), "{out}");
-    let (out, _, _) = place.kubectl(&["logs", "q", "--since=1h"], "").await;
+    let (out, _, _) = setup.kubectl(&["logs", "q", "--since=1h"], "").await;
     assert_eq!(out, "one\ntwo\nthree\n");
 }

@@ -18,24 +18,24 @@ use crate::cluster::harness::HELPER;
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Interval of the polls.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The result of a command.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct CommandResult {
     pub(super) out: String,
     pub(super) err: String,
     pub(super) succeeded: bool,
 }
 
 /// A cluster, and the kubectl for it.
-pub(super) struct Place {
-    cluster: EmbeddedCluster,
+pub(super) struct TestCluster {
+    inner: EmbeddedCluster,
     kubectl: PathBuf,
     pub(super) dir: tempfile::TempDir,
 }
 
-impl Place {
+impl TestCluster {
     pub(super) async fn up(workers: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let machine = Machine::default_profile();
@@ -44,22 +44,22 @@ impl Place {
         let spec = EmbeddedSpec::new("kubectl", dir.path(), bin_dir, nodes.collect());
         let cluster = Box::pin(EmbeddedCluster::up(spec, &|_| {})).await.unwrap();
         let assets = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
-        let place = Self {
-            cluster,
+        let cluster = Self {
+            inner: cluster,
             kubectl: assets.kubectl,
             dir,
         };
-        place
+        cluster
             .eventually(&["get", "serviceaccount", "default"], |_| true)
             .await;
-        place
+        cluster
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.kubectl);
         command
             .args(arguments)
-            .env("KUBECONFIG", self.cluster.kubeconfig())
+            .env("KUBECONFIG", self.inner.kubeconfig())
             // kubectl must not use its caches of other clusters.
             .env("HOME", self.dir.path())
             .stdin(Stdio::piped())
@@ -69,7 +69,7 @@ impl Place {
         command
     }
 
-    async fn finish(mut command: Command, input: &str) -> Said {
+    async fn finish(mut command: Command, input: &str) -> CommandResult {
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         // A command that does not read its input may end before the write.
@@ -77,7 +77,7 @@ impl Place {
         drop(stdin);
         let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
         let output = ended.expect("kubectl hangs").unwrap();
-        Said {
+        CommandResult {
             out: String::from_utf8(output.stdout).unwrap(),
             err: String::from_utf8(output.stderr).unwrap(),
             succeeded: output.status.success(),
@@ -85,26 +85,26 @@ impl Place {
     }
 
     /// Runs a command that may succeed or fail.
-    pub(super) async fn run(&self, arguments: &[&str]) -> Said {
+    pub(super) async fn run(&self, arguments: &[&str]) -> CommandResult {
         Self::finish(self.command(arguments), "").await
     }
 
     /// Runs a command that must succeed; returns its standard output.
     pub(super) async fn ok(&self, arguments: &[&str]) -> String {
-        let said = self.run(arguments).await;
-        assert!(said.succeeded, "kubectl {arguments:?}: {said:#?}");
-        said.out
+        let result = self.run(arguments).await;
+        assert!(result.succeeded, "kubectl {arguments:?}: {result:#?}");
+        result.out
     }
 
     /// Runs a command that must fail; returns its standard error.
     pub(super) async fn refused(&self, arguments: &[&str]) -> String {
-        let said = self.run(arguments).await;
-        assert!(!said.succeeded, "kubectl {arguments:?}: {said:#?}");
-        said.err
+        let result = self.run(arguments).await;
+        assert!(!result.succeeded, "kubectl {arguments:?}: {result:#?}");
+        result.err
     }
 
     /// Runs `edit` with sed and a script as the editor.
-    pub(super) async fn edit(&self, object: &str, script: &str) -> Said {
+    pub(super) async fn edit(&self, object: &str, script: &str) -> CommandResult {
         let mut command = self.command(&["edit", object]);
         command.env("KUBE_EDITOR", format!("sed -i '{script}'"));
         // kubectl stores a refused change in this directory.
@@ -115,8 +115,8 @@ impl Place {
     /// Applies an object.
     pub(super) async fn apply(&self, object: &Value) {
         let command = self.command(&["apply", "-f", "-"]);
-        let said = Self::finish(command, &object.to_string()).await;
-        assert!(said.succeeded, "{object}: {said:#?}");
+        let result = Self::finish(command, &object.to_string()).await;
+        assert!(result.succeeded, "{object}: {result:#?}");
     }
 
     /// Starts a command that keeps printing.
@@ -138,15 +138,15 @@ impl Place {
     ) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let said = self.run(arguments).await;
-            if said.succeeded && wanted(&said.out) {
-                return said.out;
+            let result = self.run(arguments).await;
+            if result.succeeded && wanted(&result.out) {
+                return result.out;
             }
             assert!(
                 Instant::now() < deadline,
-                "never: kubectl {arguments:?}: {said:#?}"
+                "never: kubectl {arguments:?}: {result:#?}"
             );
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

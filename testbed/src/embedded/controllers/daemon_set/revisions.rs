@@ -95,15 +95,15 @@ impl Controller {
             Err(error) if objects::code(&error) == 409 => error,
             Err(error) => return Err(error),
         };
-        let there = self
+        let found = self
             .world
             .revisions
-            .fresh(&ObjectKey::of(&wanted.metadata))
+            .fetch(&ObjectKey::of(&wanted.metadata))
             .await?;
-        if let Some(there) = there
-            && there.data == wanted.data
+        if let Some(found) = found
+            && found.data == wanted.data
         {
-            return Ok(self.world.revisions.observe(there));
+            return Ok(self.world.revisions.observe(found));
         }
         let mut object = set.clone();
         object.status.get_or_insert_default().collision_count =

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, RollingUpdateDaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Controller, HASH, wanted_on};
+use super::{Controller, HASH, should_run_on};
 use crate::embedded::controllers::objects;
 
 fn rolling(set: &DaemonSet) -> Option<&RollingUpdateDaemonSet> {
@@ -70,7 +70,7 @@ fn min_ready(set: &DaemonSet) -> i32 {
 
 /// Returns the superfluous ones of several running pods on a node: all but one new and one old pod, and that old pod too once it is not
 /// ready or the new one is available.
-pub(super) fn beyond_a_pair(set: &DaemonSet, running: &[Arc<Pod>], hash: &str) -> Vec<Arc<Pod>> {
+pub(super) fn superfluous(set: &DaemonSet, running: &[Arc<Pod>], hash: &str) -> Vec<Arc<Pod>> {
     let (new, old): (Vec<_>, Vec<_>) = running.iter().partition(|pod| {
         objects::labels(&***pod)
             .get(HASH)
@@ -113,7 +113,10 @@ impl Controller {
         hash: &str,
     ) -> Result<(), kube::Error> {
         let by_node = self.by_node(set).await?;
-        let total = nodes.iter().filter(|node| wanted_on(set, node).0).count() as i32;
+        let total = nodes
+            .iter()
+            .filter(|node| should_run_on(set, node).0)
+            .count() as i32;
         let most_surge = surge(set, total);
         let most_unavailable = unavailable(set, total);
         let available = |pod: &Pod| objects::available(pod, min_ready(set)).is_ok();
@@ -125,7 +128,9 @@ impl Controller {
         };
         let missing = nodes
             .iter()
-            .filter(|node| wanted_on(set, node).0 && !by_node.contains_key(objects::name(&***node)))
+            .filter(|node| {
+                should_run_on(set, node).0 && !by_node.contains_key(objects::name(&***node))
+            })
             .count();
         let mut now = Vec::new();
         let mut candidates = Vec::new();
@@ -157,7 +162,7 @@ impl Controller {
                     let name = objects::name(&**node).to_owned();
                     if available(old) {
                         extra.push(name);
-                    } else if wanted_on(set, node).0 {
+                    } else if should_run_on(set, node).0 {
                         nodes_now.push(name);
                     } else {
                         now.push(Arc::clone(old));

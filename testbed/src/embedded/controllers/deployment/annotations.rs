@@ -37,7 +37,7 @@ pub(super) fn revision(meta: &ObjectMeta) -> i64 {
 }
 
 /// Copies the deployment's annotations and the revision to a ReplicaSet; returns whether something changed.
-pub(super) fn carry(deployment: &Deployment, meta: &mut ObjectMeta, new: i64) -> bool {
+pub(super) fn copy_to(deployment: &Deployment, meta: &mut ObjectMeta, new: i64) -> bool {
     let mut changed = false;
     let annotations = meta.annotations.get_or_insert_default();
     for (name, value) in deployment.metadata.annotations.iter().flatten() {
@@ -71,7 +71,7 @@ pub(super) fn carry(deployment: &Deployment, meta: &mut ObjectMeta, new: i64) ->
 }
 
 /// Records the desired and the largest allowed size of the deployment on a ReplicaSet; returns whether something changed.
-pub(super) fn note_size(deployment: &Deployment, meta: &mut ObjectMeta) -> bool {
+pub(super) fn record_size(deployment: &Deployment, meta: &mut ObjectMeta) -> bool {
     let annotations = meta.annotations.get_or_insert_default();
     let total = desired(deployment);
     let mut changed = false;
@@ -85,8 +85,8 @@ pub(super) fn note_size(deployment: &Deployment, meta: &mut ObjectMeta) -> bool 
     changed
 }
 
-/// Returns the largest allowed size that [`note_size`] recorded.
-pub(super) fn noted_max(meta: &ObjectMeta) -> Option<i32> {
+/// Returns the largest allowed size that [`record_size`] recorded.
+pub(super) fn recorded_max(meta: &ObjectMeta) -> Option<i32> {
     of(meta, MAX)?.parse().ok().filter(|max| *max > 0)
 }
 
@@ -95,7 +95,7 @@ pub(super) fn scaled(deployment: &Deployment, sets: &[Arc<ReplicaSet>]) -> bool 
     sets.iter().filter(|set| replicas(set) > 0).any(|set| {
         of(&set.metadata, DESIRED)
             .and_then(|text| text.parse::<i32>().ok())
-            .is_some_and(|noted| noted != desired(deployment))
+            .is_some_and(|recorded| recorded != desired(deployment))
     })
 }
 

@@ -21,7 +21,7 @@ impl Controller {
         deployment: &mut Deployment,
         claimed: &[Arc<ReplicaSet>],
     ) -> Result<(), kube::Error> {
-        let mut sets = self.sort(deployment, claimed, true).await?;
+        let mut sets = self.find_sets(deployment, claimed, true).await?;
         if self.grow(deployment, &mut sets).await? || self.shrink(deployment, &mut sets).await? {
             return self.store_rollout(deployment, &sets).await;
         }
@@ -105,7 +105,7 @@ impl Controller {
         deployment: &mut Deployment,
         claimed: &[Arc<ReplicaSet>],
     ) -> Result<(), kube::Error> {
-        let mut sets = self.sort(deployment, claimed, false).await?;
+        let mut sets = self.find_sets(deployment, claimed, false).await?;
         let mut shrunk = false;
         for set in sets.old.clone() {
             if replicas(&set) > 0 {
@@ -127,7 +127,7 @@ impl Controller {
             return self.store_rollout(deployment, &sets).await;
         }
         if sets.new.is_none() {
-            sets = self.sort(deployment, claimed, true).await?;
+            sets = self.find_sets(deployment, claimed, true).await?;
         }
         if let Some(new) = sets.new.clone() {
             let wanted = desired(deployment);

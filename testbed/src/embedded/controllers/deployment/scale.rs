@@ -32,8 +32,8 @@ impl Controller {
     ) -> Result<bool, kube::Error> {
         let before = replicas(set);
         let mut wanted = ReplicaSet::clone(set);
-        let noted = annotations::note_size(deployment, &mut wanted.metadata);
-        if before == size && !noted {
+        let recorded = annotations::record_size(deployment, &mut wanted.metadata);
+        if before == size && !recorded {
             return Ok(false);
         }
         wanted.spec.get_or_insert_default().replicas = Some(size);
@@ -98,7 +98,7 @@ fn saturated(deployment: &Deployment, new: &ReplicaSet) -> bool {
     replicas(new) == wanted
         && status.and_then(|status| status.available_replicas) == Some(wanted)
         && annotations::of(&new.metadata, "deployment.kubernetes.io/desired-replicas")
-            .is_some_and(|noted| noted == wanted.to_string())
+            .is_some_and(|recorded| recorded == wanted.to_string())
 }
 
 /// Distributes the pods to add or remove over the active ReplicaSets in proportion, the largest first.
@@ -155,7 +155,7 @@ fn fraction(deployment: &Deployment, set: &ReplicaSet) -> i32 {
     if wanted == 0 {
         return -size;
     }
-    let before = annotations::noted_max(&set.metadata).or_else(|| {
+    let before = annotations::recorded_max(&set.metadata).or_else(|| {
         let status = deployment.status.as_ref()?;
         status.replicas.filter(|replicas| *replicas > 0)
     });

@@ -185,9 +185,9 @@ impl Controller {
                     .as_ref()
                     .filter(|condition| condition.status == "True")
                     .and_then(|condition| condition.last_transition_time.clone());
-                let told = status.conditions.iter_mut().flatten().last();
-                if let (Some(told), Some(since)) = (told, since) {
-                    told.last_transition_time = Some(since);
+                let condition = status.conditions.iter_mut().flatten().last();
+                if let (Some(condition), Some(since)) = (condition, since) {
+                    condition.last_transition_time = Some(since);
                 }
             } else if reason == Some(TIMED_OUT) || reason != Some(AVAILABLE) && expired {
                 let message = what("has timed out progressing.");

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use super::{FOREGROUND, Known, ORPHAN};
+use super::{FOREGROUND, ORPHAN, WatchedKind};
 use crate::embedded::controllers::mirror::ObjectKey;
 
 /// An object with its owners and the state of its deletion.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    pub(super) known: Arc<Known>,
+    pub(super) kind: Arc<WatchedKind>,
     pub(super) key: ObjectKey,
     pub(super) owners: Vec<OwnerReference>,
     pub(super) deleting: bool,
@@ -35,7 +35,7 @@ impl Graph {
     }
 
     /// Stores the current state of an object.
-    pub(super) fn observe(&mut self, known: &Arc<Known>, meta: &ObjectMeta) -> Vec<String> {
+    pub(super) fn observe(&mut self, kind: &Arc<WatchedKind>, meta: &ObjectMeta) -> Vec<String> {
         let Some(uid) = meta.uid.clone() else {
             return Vec::new();
         };
@@ -47,7 +47,7 @@ impl Graph {
                 .any(|held| held == finalizer)
         };
         let new = Entry {
-            known: Arc::clone(known),
+            kind: Arc::clone(kind),
             key: ObjectKey::of(meta),
             owners: meta.owner_references.clone().unwrap_or_default(),
             deleting,
@@ -76,11 +76,11 @@ impl Graph {
                     .or_default()
                     .insert(uid.clone());
             }
-            let all_there = new.owners.iter().all(|owner| {
+            let all_exist = new.owners.iter().all(|owner| {
                 let held = self.entries.get(&owner.uid);
-                held.is_some_and(|held| !held.foreground && is_meant(held, owner, &new))
+                held.is_some_and(|held| !held.foreground && matches_reference(held, owner, &new))
             });
-            if !all_there {
+            if !all_exist {
                 work.push(uid.clone());
             }
         }
@@ -127,14 +127,18 @@ impl Graph {
     }
 
     /// Removes the objects of a kind that a new list does not contain.
-    pub(super) fn keep_only(&mut self, known: &Known, listed: &HashSet<String>) -> Vec<String> {
-        let word = known.word();
-        self.forget_where(|uid, entry| !listed.contains(uid) && entry.known.word() == word)
+    pub(super) fn keep_only(
+        &mut self,
+        kind: &WatchedKind,
+        listed: &HashSet<String>,
+    ) -> Vec<String> {
+        let name = kind.group_resource();
+        self.forget_where(|uid, entry| !listed.contains(uid) && entry.kind.group_resource() == name)
     }
 
     /// Removes all objects of a kind that is no longer served.
-    pub(super) fn forget_kind(&mut self, word: &str) -> Vec<String> {
-        self.forget_where(|_, entry| entry.known.word() == word)
+    pub(super) fn forget_kind(&mut self, name: &str) -> Vec<String> {
+        self.forget_where(|_, entry| entry.kind.group_resource() == name)
     }
 
     fn forget_where(&mut self, gone: impl Fn(&str, &Entry) -> bool) -> Vec<String> {
@@ -182,8 +186,8 @@ impl Graph {
 }
 
 /// Returns whether the object with an owner's UID matches the owner reference of its dependent.
-fn is_meant(held: &Entry, owner: &OwnerReference, dependent: &Entry) -> bool {
+fn matches_reference(held: &Entry, owner: &OwnerReference, dependent: &Entry) -> bool {
     held.key.name == owner.name
-        && (!held.known.namespaced || held.key.namespace == dependent.key.namespace)
-        && held.known.api.kind == owner.kind
+        && (!held.kind.namespaced || held.key.namespace == dependent.key.namespace)
+        && held.kind.api.kind == owner.kind
 }

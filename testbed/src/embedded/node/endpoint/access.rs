@@ -18,14 +18,14 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 /// How long a granted permission is remembered.
 const REMEMBERED: Duration = Duration::from_mins(5);
 /// Paths with a subresource of their own, which is checked first. If it is denied, the subresource `proxy` may still allow the path.
-const FINE: [(&str, &str); 4] = [
+const FINE_GRAINED: [(&str, &str); 4] = [
     ("/pods", "pods"),
     ("/healthz", "healthz"),
     ("/configz", "configz"),
     ("/runningpods", "pods"),
 ];
 /// Paths that `proxy` does not allow.
-const APART: [(&str, &str); 4] = [
+const SEPARATE: [(&str, &str); 4] = [
     ("/stats", "stats"),
     ("/metrics", "metrics"),
     ("/logs", "log"),
@@ -143,7 +143,7 @@ impl Access {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::debug!(%error, node = self.node, "The API server does not say who may ask the node");
+                    tracing::debug!(%error, node = self.node, "Authorization check failed");
                     return Err(Refusal::Unknown {
                         user: user.name,
                         verb,
@@ -171,7 +171,7 @@ impl Access {
         let api: Api<TokenReview> = Api::all(self.client.clone());
         let answer = api.create(&PostParams::default(), &review).await;
         let answer = answer.inspect_err(|error| {
-            tracing::debug!(%error, node = self.node, "The API server does not say who asks the node");
+            tracing::debug!(%error, node = self.node, "Token review failed");
         });
         let status = answer.ok()?.status?;
         let user = status.user.filter(|_| status.authenticated == Some(true))?;
@@ -241,8 +241,8 @@ fn subresources(path: &str) -> Vec<&'static str> {
         let mut found = table.iter().filter(|(root, _)| is_below(path, root));
         found.next().map(|(_, subresource)| *subresource)
     };
-    let last = of(&APART).unwrap_or("proxy");
-    of(&FINE).into_iter().chain([last]).collect()
+    let last = of(&SEPARATE).unwrap_or("proxy");
+    of(&FINE_GRAINED).into_iter().chain([last]).collect()
 }
 
 fn is_below(path: &str, root: &str) -> bool {

@@ -14,14 +14,14 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use super::{Body, text};
 use crate::embedded::node::kubelet::Kubelet;
 use crate::embedded::node::status::Run;
-use crate::embedded::node::worker::Seen;
+use crate::embedded::node::worker::ContainerSnapshot;
 
 /// Interval between two reads of a log that is followed.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The options of a log request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Wish {
+struct LogOptions {
     follow: bool,
     previous: bool,
     timestamps: bool,
@@ -30,29 +30,29 @@ struct Wish {
     limit: Option<usize>,
 }
 
-impl Wish {
+impl LogOptions {
     fn parse(query: &str, now: Timestamp) -> Self {
-        let mut wish = Self::default();
+        let mut options = Self::default();
         for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
             let is_set = matches!(value, "true" | "1");
             match name {
-                "follow" => wish.follow = is_set,
-                "previous" => wish.previous = is_set,
-                "timestamps" => wish.timestamps = is_set,
-                "tailLines" => wish.tail = value.parse().ok(),
-                "limitBytes" => wish.limit = value.parse().ok(),
+                "follow" => options.follow = is_set,
+                "previous" => options.previous = is_set,
+                "timestamps" => options.timestamps = is_set,
+                "tailLines" => options.tail = value.parse().ok(),
+                "limitBytes" => options.limit = value.parse().ok(),
                 "sinceSeconds" => {
                     let seconds = value.parse().ok();
-                    wish.since = seconds.map(|seconds| now - SignedDuration::from_secs(seconds));
+                    options.since = seconds.map(|seconds| now - SignedDuration::from_secs(seconds));
                 }
                 "sinceTime" => {
                     let value = value.replace("%3A", ":").replace("%2B", "+");
-                    wish.since = value.parse().ok();
+                    options.since = value.parse().ok();
                 }
                 _ => {}
             }
         }
-        wish
+        options
     }
 
     /// Returns the requested lines of a log.
@@ -135,7 +135,7 @@ pub(super) async fn answer(
     [namespace, pod, container]: [&str; 3],
     query: &str,
 ) -> Response<Body> {
-    let wish = Wish::parse(query, Timestamp::now());
+    let options = LogOptions::parse(query, Timestamp::now());
     let Some(snapshot) = super::streams::pod(kubelet, namespace, pod) else {
         let problem = format!("pod {pod:?} does not exist");
         return text(StatusCode::NOT_FOUND, &problem);
@@ -144,7 +144,7 @@ pub(super) async fn answer(
     let attempt = containers
         .find(|seen| seen.name == container)
         .ok_or_else(|| "is not available".to_owned())
-        .and_then(|seen| Ok((seen, attempt(seen, wish.previous)?)));
+        .and_then(|seen| Ok((seen, attempt(seen, options.previous)?)));
     let (seen, attempt) = match attempt {
         Ok(found) => found,
         Err(problem) => {
@@ -169,11 +169,11 @@ pub(super) async fn answer(
         .iter()
         .rposition(|byte| *byte == b'\n')
         .map_or(0, |at| at + 1);
-    let first = wish.select(&log[..whole]);
+    let first = options.select(&log[..whole]);
     let process = seen
         .process
         .clone()
-        .filter(|_| wish.follow && !wish.previous);
+        .filter(|_| options.follow && !options.previous);
     let Some(process) = process else {
         return body(stream::iter([first]).boxed());
     };
@@ -181,11 +181,11 @@ pub(super) async fn answer(
     let rest = Following {
         file,
         at: whole as u64,
-        wish: Wish {
+        options: LogOptions {
             tail: None,
             since: None,
-            limit: wish.limit.map(|limit| limit.saturating_sub(first.len())),
-            ..wish
+            limit: options.limit.map(|limit| limit.saturating_sub(first.len())),
+            ..options
         },
         ended,
         is_last: false,
@@ -201,7 +201,7 @@ pub(super) async fn answer(
 const NOT_FOUND: &str = "not found";
 
 /// Returns the attempt of a container that has the requested log, or why there is none, in the kubelet's words.
-fn attempt(seen: &Seen, previous: bool) -> Result<i32, String> {
+fn attempt(seen: &ContainerSnapshot, previous: bool) -> Result<i32, String> {
     let is_waiting = matches!(seen.run, Run::Waiting { .. });
     match &seen.run {
         // A container that waits for its next start has the log of its last run, also for `previous`.
@@ -234,7 +234,7 @@ fn body(chunks: stream::BoxStream<'static, Vec<u8>>) -> Response<Body> {
 struct Following {
     file: PathBuf,
     at: u64,
-    wish: Wish,
+    options: LogOptions,
     ended: tokio::task::JoinHandle<crate::embedded::node::launcher::Exit>,
     is_last: bool,
 }
@@ -242,7 +242,7 @@ struct Following {
 impl Following {
     async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
-            if self.wish.limit == Some(0) {
+            if self.options.limit == Some(0) {
                 return None;
             }
             let fresh = read_from(&self.file, self.at).await.unwrap_or_default();
@@ -252,8 +252,8 @@ impl Following {
                 .map_or(0, |at| at + 1);
             if whole > 0 {
                 self.at += whole as u64;
-                let selected = self.wish.select(&fresh[..whole]);
-                if let Some(limit) = &mut self.wish.limit {
+                let selected = self.options.select(&fresh[..whole]);
+                if let Some(limit) = &mut self.options.limit {
                     *limit -= selected.len();
                 }
                 return Some(selected);
@@ -262,7 +262,9 @@ impl Following {
                 return None;
             }
             // After the container has ended, the file is read once more, because its last output is written by then.
-            self.is_last = tokio::time::timeout(LOOK, &mut self.ended).await.is_ok();
+            self.is_last = tokio::time::timeout(POLL_INTERVAL, &mut self.ended)
+                .await
+                .is_ok();
         }
     }
 }
@@ -300,7 +302,7 @@ mod tests {
     )]
     fn wanted_lines_of_a_log(#[case] query: &str, #[case] expected: &str) {
         let now = "2026-01-01T00:00:30Z".parse().unwrap();
-        let selected = Wish::parse(query, now).select(LOG.as_bytes());
+        let selected = LogOptions::parse(query, now).select(LOG.as_bytes());
         assert_eq!(String::from_utf8(selected).unwrap(), expected);
     }
 }

@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use super::{Body, text};
 use crate::embedded::node::kubelet::Kubelet;
 use crate::embedded::node::launcher::Process;
-use crate::embedded::node::worker::{Seen, Snapshot};
+use crate::embedded::node::worker::{ContainerSnapshot, PodSnapshot};
 use crate::node::streaming::port_forward::{self, Ports};
 use crate::node::streaming::session::{Attached, Wants};
 use crate::node::streaming::spdy_client;
@@ -40,7 +40,7 @@ pub(super) enum Purpose {
 }
 
 /// The transport of a client.
-enum Speech {
+enum Transport {
     Spdy,
     Websocket(Version),
 }
@@ -85,7 +85,10 @@ fn upgrade(headers: &HeaderMap) -> String {
 type Refusal = (StatusCode, String);
 
 /// Agrees on a protocol; returns the response that confirms it.
-fn negotiate(headers: &HeaderMap, spdy: &'static str) -> Result<(Speech, Response<Body>), Refusal> {
+fn negotiate(
+    headers: &HeaderMap,
+    spdy: &'static str,
+) -> Result<(Transport, Response<Body>), Refusal> {
     let mut accepted = text(StatusCode::SWITCHING_PROTOCOLS, "");
     accepted.headers_mut().clear();
     let answer = accepted.headers_mut();
@@ -113,7 +116,7 @@ fn negotiate(headers: &HeaderMap, spdy: &'static str) -> Result<(Speech, Respons
                 SEC_WEBSOCKET_PROTOCOL,
                 HeaderValue::from_static(version.protocol()),
             );
-            Ok((Speech::Websocket(version), accepted))
+            Ok((Transport::Websocket(version), accepted))
         }
         "spdy/3.1" => {
             let offered = list(headers, &STREAM_PROTOCOL);
@@ -122,7 +125,7 @@ fn negotiate(headers: &HeaderMap, spdy: &'static str) -> Result<(Speech, Respons
             }
             answer.insert(UPGRADE, HeaderValue::from_static("SPDY/3.1"));
             answer.insert(STREAM_PROTOCOL, HeaderValue::from_static(spdy));
-            Ok((Speech::Spdy, accepted))
+            Ok((Transport::Spdy, accepted))
         }
         _ => {
             let lines = headers
@@ -137,7 +140,7 @@ fn negotiate(headers: &HeaderMap, spdy: &'static str) -> Result<(Speech, Respons
 }
 
 /// Returns the pod of a request.
-pub(super) fn pod(kubelet: &Kubelet, namespace: &str, name: &str) -> Option<Snapshot> {
+pub(super) fn pod(kubelet: &Kubelet, namespace: &str, name: &str) -> Option<PodSnapshot> {
     let mut all = kubelet.snapshots().into_iter();
     all.find(|snapshot| {
         let metadata = &snapshot.pod.metadata;
@@ -164,12 +167,12 @@ pub(super) fn answer(
         .containers
         .into_iter()
         .find(|seen| seen.name == container && seen.process.is_some());
-    let (speech, accepted) = match negotiate(request.headers(), SPDY_COMMANDS) {
+    let (transport, accepted) = match negotiate(request.headers(), SPDY_COMMANDS) {
         Ok(agreed) => agreed,
         Err((status, reason)) => return text(status, &reason),
     };
     let missing = format!("container not found ({container:?})");
-    if running.is_none() && !matches!(speech, Speech::Websocket(Version::V5)) {
+    if running.is_none() && !matches!(transport, Transport::Websocket(Version::V5)) {
         return text(StatusCode::INTERNAL_SERVER_ERROR, &missing);
     }
     let start = begin(
@@ -182,8 +185,8 @@ pub(super) fn answer(
     );
     let upgrading = hyper::upgrade::on(request);
     tokio::spawn(async move {
-        if let Err(error) = converse(upgrading, speech, wants, start).await {
-            tracing::debug!(%error, "Streams of a container ended badly");
+        if let Err(error) = serve_streams(upgrading, transport, wants, start).await {
+            tracing::debug!(%error, "Streams of a container failed");
         }
     });
     accepted
@@ -193,7 +196,7 @@ pub(super) fn answer(
 async fn begin(
     kubelet: Arc<Kubelet>,
     purpose: Purpose,
-    running: Option<Seen>,
+    running: Option<ContainerSnapshot>,
     missing: String,
     wants: Wants,
     command: Vec<String>,
@@ -212,17 +215,17 @@ async fn begin(
     }
 }
 
-async fn converse(
+async fn serve_streams(
     upgrading: OnUpgrade,
-    speech: Speech,
+    transport: Transport,
     wants: Wants,
     start: impl Future<Output = Result<Attached, String>>,
 ) -> std::io::Result<()> {
     let connection = upgrading.await.map_err(std::io::Error::other)?;
     let connection = TokioIo::new(connection);
-    match speech {
-        Speech::Spdy => spdy_client::run(connection, Vec::new(), wants, start).await,
-        Speech::Websocket(version) => {
+    match transport {
+        Transport::Spdy => spdy_client::run(connection, Vec::new(), wants, start).await,
+        Transport::Websocket(version) => {
             websocket_client::run(connection, version, wants, start).await
         }
     }
@@ -240,7 +243,7 @@ pub(super) fn forward(
     let ports = Ports::At(address);
     let query = request.uri().query().unwrap_or_default().to_owned();
     let agreed = negotiate(request.headers(), port_forward::PROTOCOL);
-    let (speech, accepted) = match agreed {
+    let (transport, accepted) = match agreed {
         Ok(agreed) => agreed,
         Err((status, reason)) => return text(status, &reason),
     };
@@ -249,16 +252,16 @@ pub(super) fn forward(
         let outcome = async {
             let connection = upgrading.await.map_err(std::io::Error::other)?;
             let connection = TokioIo::new(connection);
-            match speech {
-                Speech::Spdy => port_forward::spdy(connection, Vec::new(), ports).await,
-                Speech::Websocket(_) => {
+            match transport {
+                Transport::Spdy => port_forward::spdy(connection, Vec::new(), ports).await,
+                Transport::Websocket(_) => {
                     let wanted = port_forward::listed(&query);
                     port_forward::websocket(connection, Vec::new(), ports, &wanted).await
                 }
             }
         };
         if let Err(error) = outcome.await {
-            tracing::debug!(%error, "Forwarded ports ended badly");
+            tracing::debug!(%error, "Port forwarding failed");
         }
     });
     accepted

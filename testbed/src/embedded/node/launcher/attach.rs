@@ -15,7 +15,7 @@ use crate::node::logs::Stream;
 use crate::node::streaming::session::Attached;
 
 /// Number of pieces of output that a listener may lag behind. A slower one loses some, as with a real runtime.
-const BEHIND: usize = 1024;
+const MAX_LAG: usize = 1024;
 /// Size of the buffers to and from a listener, in bytes.
 const BUFFER: usize = 64 * 1024;
 
@@ -68,7 +68,7 @@ pub(super) struct Streams {
 impl Streams {
     /// Returns the streams, and the sender that each [`Tee`] needs.
     pub(super) fn new(stdin: Option<ChildStdin>, input: Input) -> (Self, broadcast::Sender<Piece>) {
-        let (listeners, _) = broadcast::channel(BEHIND);
+        let (listeners, _) = broadcast::channel(MAX_LAG);
         let streams = Self {
             stdin: Arc::new(Mutex::new(stdin)),
             once: input == Input::Once,

@@ -25,9 +25,9 @@ use crate::kubelet::device::{Device, Question};
 pub(super) type Devices = BTreeMap<String, Device>;
 
 /// Time limit for most requests to a plugin.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for a plugin to prepare devices for a container.
-const PRE_START: Duration = Duration::from_secs(30);
+const PRE_START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The registered plugins.
 #[derive(Debug, Default)]
@@ -78,12 +78,12 @@ impl Plugins {
     }
 
     /// Returns the resources whose plugins offer preferred allocations.
-    pub(super) fn choosy(&self) -> BTreeSet<String> {
+    pub(super) fn with_preferred_allocation(&self) -> BTreeSet<String> {
         self.with(|options| options.get_preferred_allocation_available)
     }
 
     /// Returns the resources whose plugins require `PreStartContainer`.
-    pub(super) fn preparing(&self) -> BTreeSet<String> {
+    pub(super) fn with_pre_start(&self) -> BTreeSet<String> {
         self.with(|options| options.pre_start_required)
     }
 
@@ -98,9 +98,10 @@ impl Plugins {
                 allocation_size: i32::try_from(question.count).unwrap_or(i32::MAX),
             }],
         };
-        let answer = tokio::time::timeout(PATIENCE, client.get_preferred_allocation(request))
-            .await
-            .map_err(|_| Status::deadline_exceeded("context deadline exceeded"))??;
+        let answer =
+            tokio::time::timeout(REQUEST_TIMEOUT, client.get_preferred_allocation(request))
+                .await
+                .map_err(|_| Status::deadline_exceeded("context deadline exceeded"))??;
         let answers = answer.into_inner().container_responses;
         let first = answers.into_iter().next().unwrap_or_default();
         Ok(first.device_i_ds.into_iter().collect())
@@ -110,7 +111,8 @@ impl Plugins {
     pub(super) async fn pre_start(&self, resource: &str, ids: Vec<String>) -> Result<(), Status> {
         let mut client = self.client(resource)?;
         let request = api::PreStartContainerRequest { devices_ids: ids };
-        let answer = tokio::time::timeout(PRE_START, client.pre_start_container(request)).await;
+        let answer =
+            tokio::time::timeout(PRE_START_TIMEOUT, client.pre_start_container(request)).await;
         answer
             .map_err(|_| Status::deadline_exceeded("context deadline exceeded"))?
             .map(drop)
@@ -126,7 +128,7 @@ impl Plugins {
         let request = api::AllocateRequest {
             container_requests: vec![api::ContainerAllocateRequest { devices_ids: ids }],
         };
-        let answer = tokio::time::timeout(PATIENCE, client.allocate(request))
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT, client.allocate(request))
             .await
             .map_err(|_| Status::deadline_exceeded("context deadline exceeded"))??;
         Ok(answer.into_inner().container_responses)
@@ -190,17 +192,19 @@ impl Registration for Registrar {
         let socket = Socket::new(self.dir.join(&request.endpoint))
             .map_err(|error| Status::unknown(error.to_string()))?;
         let mut client = DevicePluginClient::new(socket.channel());
-        let options =
-            tokio::time::timeout(PATIENCE, client.get_device_plugin_options(api::Empty {}))
-                .await
-                .map_err(|_| Status::unknown("context deadline exceeded"))?
-                .map_err(|error| {
-                    Status::unknown(format!(
-                        "failed to get device plugin options: {}",
-                        error.message()
-                    ))
-                })?;
-        let stream = tokio::time::timeout(PATIENCE, client.list_and_watch(api::Empty {}))
+        let options = tokio::time::timeout(
+            REQUEST_TIMEOUT,
+            client.get_device_plugin_options(api::Empty {}),
+        )
+        .await
+        .map_err(|_| Status::unknown("context deadline exceeded"))?
+        .map_err(|error| {
+            Status::unknown(format!(
+                "failed to get device plugin options: {}",
+                error.message()
+            ))
+        })?;
+        let stream = tokio::time::timeout(REQUEST_TIMEOUT, client.list_and_watch(api::Empty {}))
             .await
             .map_err(|_| Status::unknown("context deadline exceeded"))??;
         let (managers, name) = (Arc::clone(&self.managers), resource.clone());
@@ -209,7 +213,7 @@ impl Registration for Registrar {
             while let Ok(Some(list)) = stream.message().await {
                 managers.announce(&name, devices(list));
             }
-            managers.lose(&name);
+            managers.handle_plugin_loss(&name);
         });
         let plugin = Plugin {
             client,

@@ -14,20 +14,20 @@ use super::AGENT;
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Question {
+struct HealthCheckRequest {
     #[prost(string, tag = "1")]
     service: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Answer {
-    #[prost(enumeration = "Health", tag = "1")]
+struct HealthCheckResponse {
+    #[prost(enumeration = "ServingStatus", tag = "1")]
     status: i32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
-enum Health {
+enum ServingStatus {
     Unknown = 0,
     Serving = 1,
     NotServing = 2,
@@ -55,7 +55,7 @@ pub(super) async fn check(
         .map_err(|error| format!("error: failed to connect service at {server:?}: {error}"))?;
     let connected = tokio::time::timeout_at(end.into(), endpoint.connect()).await;
     let channel = connected.map_err(|_| missing())?.map_err(|_| missing())?;
-    let asked = tokio::time::timeout_at(end.into(), ask(channel, service)).await;
+    let asked = tokio::time::timeout_at(end.into(), call(channel, service)).await;
     let late = || format!("timeout: health rpc did not complete within {within}");
     let status = match asked.map_err(|_| late())? {
         Ok(answer) => answer.status,
@@ -72,24 +72,24 @@ pub(super) async fn check(
             });
         }
     };
-    let name = match Health::try_from(status) {
-        Ok(Health::Serving) => return Ok(()),
-        Ok(Health::Unknown) => "UNKNOWN".to_owned(),
-        Ok(Health::NotServing) => "NOT_SERVING".to_owned(),
-        Ok(Health::ServiceUnknown) => "SERVICE_UNKNOWN".to_owned(),
+    let name = match ServingStatus::try_from(status) {
+        Ok(ServingStatus::Serving) => return Ok(()),
+        Ok(ServingStatus::Unknown) => "UNKNOWN".to_owned(),
+        Ok(ServingStatus::NotServing) => "NOT_SERVING".to_owned(),
+        Ok(ServingStatus::ServiceUnknown) => "SERVICE_UNKNOWN".to_owned(),
         Err(_) => status.to_string(),
     };
     Err(format!("service unhealthy (responded with {name:?})"))
 }
 
-async fn ask(channel: Channel, service: String) -> Result<Answer, Status> {
+async fn call(channel: Channel, service: String) -> Result<HealthCheckResponse, Status> {
     let mut client = tonic::client::Grpc::new(channel);
     client
         .ready()
         .await
         .map_err(|error| Status::unavailable(error.to_string()))?;
     let path = PathAndQuery::from_static(CHECK);
-    let codec: ProstCodec<Question, Answer> = ProstCodec::default();
-    let answer = client.unary(Request::new(Question { service }), path, codec);
+    let codec: ProstCodec<HealthCheckRequest, HealthCheckResponse> = ProstCodec::default();
+    let answer = client.unary(Request::new(HealthCheckRequest { service }), path, codec);
     answer.await.map(tonic::Response::into_inner)
 }

@@ -15,8 +15,8 @@ impl Worker {
     /// Writes the status if it changed; returns whether the API server has it now.
     pub(super) async fn publish(&mut self) -> bool {
         // The snapshot is updated first, so that a reader who sees the new status in the API also sees it here.
-        self.show();
-        if self.said.is_none() && is_finished(&self.pod) {
+        self.update_snapshot();
+        if self.written_status.is_none() && is_finished(&self.pod) {
             // The pod had finished before this kubelet saw it; nothing else is known.
             return true;
         }
@@ -25,7 +25,7 @@ impl Worker {
             return self.pod.metadata.deletion_timestamp.is_some();
         }
         let mut pod = self.pod.clone();
-        pod.status = Some(self.known());
+        pod.status = Some(self.merged_status());
         let facts: Vec<Facts> = self.slots.iter().map(|slot| slot.facts.clone()).collect();
         let view = View {
             pod: &pod,
@@ -40,8 +40,8 @@ impl Worker {
             qos: self.qos,
         };
         let status = status::of(&view, Timestamp::now());
-        let is_told = self.said.as_ref() == Some(&status) && !self.is_untold;
-        if is_told && !self.is_contradicted() {
+        let is_written = self.written_status.as_ref() == Some(&status) && !self.must_rewrite;
+        if is_written && !self.is_overwritten() {
             return true;
         }
         if is_static && matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
@@ -50,8 +50,8 @@ impl Worker {
         }
         match write(&self.kubelet.client, self.object(), &status).await {
             Ok(pod) => {
-                self.said = Some(status);
-                self.is_untold = false;
+                self.written_status = Some(status);
+                self.must_rewrite = false;
                 if is_static {
                     self.mirror = Some(pod);
                 } else if version(&pod) >= version(&self.pod) {
@@ -98,7 +98,7 @@ impl Worker {
             Ok(mirror) => {
                 let is_right = static_pods::is_mirror_of(&mirror, &self.pod);
                 self.mirror = Some(mirror);
-                self.is_untold = true;
+                self.must_rewrite = true;
                 is_right
             }
             Err(error) => {
@@ -110,7 +110,7 @@ impl Worker {
 
     /// Returns whether somebody else changed conditions of the kubelet, as the node lifecycle controller does for a silent node. Kubelets
     /// correct that once they see it.
-    fn is_contradicted(&self) -> bool {
+    fn is_overwritten(&self) -> bool {
         let own = |status: Option<&PodStatus>| -> BTreeMap<String, String> {
             let conditions = status.and_then(|status| status.conditions.as_ref());
             let conditions = conditions.into_iter().flatten();
@@ -119,18 +119,18 @@ impl Worker {
                 .map(|condition| (condition.type_.clone(), condition.status.clone()))
                 .collect()
         };
-        own(self.said.as_ref()) != own(self.object().status.as_ref())
+        own(self.written_status.as_ref()) != own(self.object().status.as_ref())
     }
 
     /// Returns the last written status, with what others have added since.
-    fn known(&self) -> PodStatus {
+    fn merged_status(&self) -> PodStatus {
         let theirs = self.object().status.clone().unwrap_or_default();
-        let Some(said) = &self.said else {
+        let Some(written) = &self.written_status else {
             return theirs;
         };
         let is_ours = |name: &str| CONDITIONS.contains(&name);
-        let mut status = said.clone();
-        let ours = said.conditions.iter().flatten();
+        let mut status = written.clone();
+        let ours = written.conditions.iter().flatten();
         let ours = ours.filter(|condition| is_ours(&condition.type_)).cloned();
         let others = theirs.conditions.into_iter().flatten();
         let others = others.filter(|condition| !is_ours(&condition.type_));

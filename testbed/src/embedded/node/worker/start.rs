@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
-use super::{FIRST_BACKOFF, LAST_BACKOFF, Run, Signal, Worker};
+use super::{FIRST_BACKOFF, LONGEST_BACKOFF, Run, Signal, Worker};
 use crate::embedded::node::environment::{self, Addresses, expand};
 use crate::embedded::node::events::Kind;
 use crate::embedded::node::hooks;
@@ -124,8 +124,8 @@ impl Worker {
         let argv = match self.prepare(index, &container, &image).await {
             Ok(argv) => argv,
             Err(problem) => {
-                self.wait_with(index, "CreateContainerConfigError", &problem);
-                self.tell(index, Kind::Warning, "Failed", format!("Error: {problem}"));
+                self.set_waiting(index, "CreateContainerConfigError", &problem);
+                self.record_event(index, Kind::Warning, "Failed", format!("Error: {problem}"));
                 return Some(Instant::now() + FIRST_BACKOFF);
             }
         };
@@ -136,7 +136,7 @@ impl Worker {
             slot.delay = if slot.delay.is_zero() {
                 FIRST_BACKOFF
             } else {
-                (slot.delay * 2).min(LAST_BACKOFF)
+                (slot.delay * 2).min(LONGEST_BACKOFF)
             };
             if let Run::Exited(end) = &slot.facts.run {
                 slot.facts.last = Some(end.clone());
@@ -151,10 +151,10 @@ impl Worker {
         slot.facts.image_id = Some(image.digest_reference.clone());
         slot.not_before = None;
         let attempt = slot.facts.restarts;
-        self.tell(index, Kind::Normal, "Created", "Container created");
+        self.record_event(index, Kind::Normal, "Created", "Container created");
         match self.spawn(index, &argv, attempt).await {
             Ok(()) => {
-                self.tell(index, Kind::Normal, "Started", "Container started");
+                self.record_event(index, Kind::Normal, "Started", "Container started");
                 if self.slots[index].facts.role != Role::Ephemeral {
                     self.kubelet.managers.started(&self.uid, &container.name);
                 }
@@ -162,7 +162,7 @@ impl Worker {
                 self.watch(index, true);
                 None
             }
-            Err(problem) => Some(self.fail(index, &problem)),
+            Err(problem) => Some(self.record_start_failure(index, &problem)),
         }
     }
 
@@ -177,7 +177,7 @@ impl Worker {
         let policy = policy.unwrap_or(if is_latest { "Always" } else { "IfNotPresent" });
         match (self.kubelet.images.resolve(&name), policy) {
             (Ok(image), "Always") => {
-                self.tell(
+                self.record_event(
                     index,
                     Kind::Normal,
                     "Pulling",
@@ -187,57 +187,57 @@ impl Worker {
                     "Successfully pulled image {name:?} in 1ms (1ms including waiting). Image size: {} bytes.",
                     image.to_cri().size
                 );
-                self.tell(index, Kind::Normal, "Pulled", text);
+                self.record_event(index, Kind::Normal, "Pulled", text);
                 Ok(image)
             }
             (Ok(image), _) => {
                 let text = format!(
                     "Container image {name:?} already present on machine and can be accessed by the pod"
                 );
-                self.tell(index, Kind::Normal, "Pulled", text);
+                self.record_event(index, Kind::Normal, "Pulled", text);
                 Ok(image)
             }
             (Err(_), "Never") => {
                 let text =
                     format!("Container image {name:?} is not present with pull policy of Never");
-                self.tell(index, Kind::Warning, "ErrImageNeverPull", text.clone());
-                self.tell(index, Kind::Warning, "Failed", "Error: ErrImageNeverPull");
-                self.wait_with(index, "ErrImageNeverPull", &text);
+                self.record_event(index, Kind::Warning, "ErrImageNeverPull", text.clone());
+                self.record_event(index, Kind::Warning, "Failed", "Error: ErrImageNeverPull");
+                self.set_waiting(index, "ErrImageNeverPull", &text);
                 Err(Instant::now() + FIRST_BACKOFF)
             }
             (Err(error), _) => {
                 let problem = format!("rpc error: code = NotFound desc = {error}");
                 let again = Instant::now() + self.slots[index].pull_delay;
                 let is_first = !matches!(&self.slots[index].facts.run, Run::Waiting { reason, .. } if reason == "ImagePullBackOff");
-                self.tell(
+                self.record_event(
                     index,
                     Kind::Normal,
                     "Pulling",
                     format!("Pulling image {name:?}"),
                 );
                 let text = format!("Failed to pull image {name:?}: {problem}");
-                self.tell(index, Kind::Warning, "Failed", text);
-                self.tell(index, Kind::Warning, "Failed", "Error: ErrImagePull");
+                self.record_event(index, Kind::Warning, "Failed", text);
+                self.record_event(index, Kind::Warning, "Failed", "Error: ErrImagePull");
                 if is_first {
-                    self.wait_with(index, "ErrImagePull", &problem);
+                    self.set_waiting(index, "ErrImagePull", &problem);
                 }
                 let text = format!("Back-off pulling image {name:?}");
-                self.tell(index, Kind::Normal, "BackOff", text.clone());
-                self.tell(index, Kind::Warning, "Failed", "Error: ImagePullBackOff");
-                self.wait_with(
+                self.record_event(index, Kind::Normal, "BackOff", text.clone());
+                self.record_event(index, Kind::Warning, "Failed", "Error: ImagePullBackOff");
+                self.set_waiting(
                     index,
                     "ImagePullBackOff",
                     &format!("{text}: ErrImagePull: {problem}"),
                 );
                 let slot = &mut self.slots[index];
-                slot.pull_delay = (slot.pull_delay * 2).min(LAST_BACKOFF);
+                slot.pull_delay = (slot.pull_delay * 2).min(LONGEST_BACKOFF);
                 slot.not_before = Some(again);
                 Err(again)
             }
         }
     }
 
-    fn wait_with(&mut self, index: usize, reason: &str, message: &str) {
+    fn set_waiting(&mut self, index: usize, reason: &str, message: &str) {
         self.slots[index].facts.run = Run::Waiting {
             reason: reason.to_owned(),
             message: Some(message.to_owned()),
@@ -437,8 +437,8 @@ impl Worker {
     }
 
     /// Records that a container could not be started; returns when to try again.
-    fn fail(&mut self, index: usize, problem: &str) -> Instant {
-        self.tell(index, Kind::Warning, "Failed", format!("Error: {problem}"));
+    fn record_start_failure(&mut self, index: usize, problem: &str) -> Instant {
+        self.record_event(index, Kind::Warning, "Failed", format!("Error: {problem}"));
         let slot = &mut self.slots[index];
         let again = Instant::now() + slot.delay;
         slot.not_before = Some(again);
@@ -451,7 +451,7 @@ impl Worker {
             container_id: slot.facts.id.clone(),
             signal: None,
         });
-        self.wait_with(index, "RunContainerError", problem);
+        self.set_waiting(index, "RunContainerError", problem);
         again
     }
 
@@ -517,7 +517,7 @@ impl Worker {
     }
 
     /// Returns the termination message of a container.
-    pub(super) fn last_words(&self, index: usize, code: i32) -> Option<String> {
+    pub(super) fn termination_message(&self, index: usize, code: i32) -> Option<String> {
         let prepared = &self.prepared[index];
         let written = std::fs::read(&prepared.messages).unwrap_or_default();
         let written = String::from_utf8_lossy(&written[..written.len().min(MESSAGE_LIMIT)]);

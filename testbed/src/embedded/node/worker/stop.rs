@@ -15,11 +15,11 @@ use crate::embedded::node::static_pods;
 use crate::embedded::node::status::Role;
 
 /// Minimum grace period.
-const LEAST: Duration = Duration::from_secs(2);
+const MIN_GRACE: Duration = Duration::from_secs(2);
 /// Time limit for a killed process to be gone.
-const KILLED: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time until a failed request to the API server is repeated.
-pub(super) const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Grace period of pods without one, in seconds.
 const DEFAULT_GRACE: i64 = 30;
 
@@ -72,7 +72,7 @@ impl Worker {
         // The removal may take long on a slow disk, and it must not block the threads of the runtime.
         let removed = tokio::task::spawn_blocking(move || remove(&directories)).await;
         if let Err(error) = removed {
-            tracing::debug!(%error, "Files of a pod stay");
+            tracing::debug!(%error, "Files of a pod were not removed");
         }
     }
 
@@ -93,20 +93,20 @@ impl Worker {
         let metadata = &self.pod.metadata;
         let asked = metadata.deletion_grace_period_seconds.unwrap_or(own);
         let seconds = if self.is_gone { 0 } else { asked };
-        Duration::from_secs(seconds.unsigned_abs()).max(LEAST)
+        Duration::from_secs(seconds.unsigned_abs()).max(MIN_GRACE)
     }
 
     async fn stop_all(&mut self, indices: &[usize]) {
         let begun = Instant::now();
         for &index in indices {
             let name = self.slots[index].facts.container.name.clone();
-            self.tell(
+            self.record_event(
                 index,
                 Kind::Normal,
                 "Killing",
                 format!("Stopping container {name}"),
             );
-            self.ask_to_end(index);
+            self.terminate(index);
         }
         let mut killed: Option<Instant> = None;
         loop {
@@ -126,7 +126,7 @@ impl Worker {
                         let _ = process.signal_all(Number::SIGKILL);
                     }
                 }
-                killed = Some(Instant::now() + KILLED);
+                killed = Some(Instant::now() + KILL_TIMEOUT);
             }
             if killed.is_some_and(|until| until <= Instant::now()) {
                 tracing::warn!(pod = self.uid, "Processes of a pod do not end");
@@ -134,7 +134,7 @@ impl Worker {
             }
             tokio::select! {
                 signal = self.signals.recv() => match signal {
-                    Some(signal) => self.take(signal),
+                    Some(signal) => self.apply_signal(signal),
                     None => return,
                 },
                 () = sleep_until(Some(killed.unwrap_or(end))) => {}
@@ -143,7 +143,7 @@ impl Worker {
     }
 
     /// Runs the `preStop` hook, then sends the signal.
-    fn ask_to_end(&mut self, index: usize) {
+    fn terminate(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         let Some(process) = slot.process.clone() else {
             return;
@@ -175,10 +175,10 @@ impl Worker {
     /// Ends a container that will be started again. `{}` in `reason` is replaced by the name of the container.
     pub(super) fn kill(&mut self, index: usize, reason: &str) {
         let name = self.slots[index].facts.container.name.clone();
-        self.tell(index, Kind::Normal, "Killing", reason.replace("{}", &name));
+        self.record_event(index, Kind::Normal, "Killing", reason.replace("{}", &name));
         let grace = self.grace();
         let process = self.slots[index].process.clone();
-        self.ask_to_end(index);
+        self.terminate(index);
         if let Some(process) = process {
             tokio::spawn(async move {
                 if tokio::time::timeout(grace, process.ended()).await.is_err() {
@@ -189,7 +189,7 @@ impl Worker {
     }
 
     /// Publishes the end of a pod, and removes its object if its deletion was requested.
-    pub(super) async fn bury(&mut self) -> Next {
+    pub(super) async fn finish(&mut self) -> Next {
         if self.is_gone {
             let metadata = &self.pod.metadata;
             let logs = self.kubelet.layout.pod_logs(
@@ -202,7 +202,7 @@ impl Worker {
             return Next::Done;
         }
         if !self.publish().await {
-            return Next::Wait(Some(Instant::now() + AGAIN));
+            return Next::Wait(Some(Instant::now() + RETRY_DELAY));
         }
         let metadata = &self.pod.metadata;
         if metadata.deletion_timestamp.is_none() {
@@ -214,7 +214,7 @@ impl Worker {
                 None => true,
             };
             self.is_gone = is_gone;
-            let wait = if is_gone { Duration::ZERO } else { AGAIN };
+            let wait = if is_gone { Duration::ZERO } else { RETRY_DELAY };
             return Next::Wait(Some(Instant::now() + wait));
         }
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
@@ -237,7 +237,7 @@ impl Worker {
             }
             Err(error) => {
                 tracing::debug!(%error, pod = name, "The object of an ended pod is not removed yet");
-                Next::Wait(Some(Instant::now() + AGAIN))
+                Next::Wait(Some(Instant::now() + RETRY_DELAY))
             }
         }
     }
@@ -246,7 +246,7 @@ impl Worker {
 fn remove(directories: &[PathBuf]) {
     for directory in directories.iter().filter(|directory| directory.exists()) {
         if let Err(error) = fs_err::remove_dir_all(directory) {
-            tracing::debug!(%error, "Files of a pod stay");
+            tracing::debug!(%error, "Files of a pod were not removed");
         }
     }
 }
