@@ -246,7 +246,7 @@ async fn own_cluster(
     recorder: &Recorder,
 ) -> Result<lane::Cluster, Stop> {
     let root = options.state_root.clone().unwrap_or_else(|| match lane {
-        lane::Lane::Embedded => testbed::state::passing_root(),
+        lane::Lane::Embedded => testbed::state::temporary_root(),
         lane::Lane::Local => testbed::state::default_root(),
     });
     let plan = PlanArgs {

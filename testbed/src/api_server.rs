@@ -203,10 +203,10 @@ impl Processes {
         let mut last = String::new();
         for _ in 0..STARTS {
             let mut processes = Self::spawn(&programs)?;
-            if processes.become_ready().await? {
+            if processes.wait_until_ready().await? {
                 return Ok(processes);
             }
-            last = processes.ends_of_logs();
+            last = processes.log_tails();
         }
         Err(Error::NotReady { logs: last })
     }
@@ -290,7 +290,7 @@ impl Processes {
     }
 
     /// Waits until the server is ready; returns false when a process ended or the time is over.
-    async fn become_ready(&mut self) -> Result<bool, Error> {
+    async fn wait_until_ready(&mut self) -> Result<bool, Error> {
         let client = client(self.kubeconfig(TOKEN)?).await?;
         let deadline = Instant::now() + READY_WITHIN;
         let mut tick = tokio::time::interval(Duration::from_millis(100));
@@ -310,7 +310,7 @@ impl Processes {
         Ok(false)
     }
 
-    fn ends_of_logs(&self) -> String {
+    fn log_tails(&self) -> String {
         let ends = ["etcd", "kube-apiserver"].map(|name| {
             let path = self.directory.path().join(format!("{name}.log"));
             // the log only explains another failure, so an unreadable one counts as empty
