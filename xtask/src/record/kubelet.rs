@@ -95,10 +95,10 @@ fn conclude(outcome: &Outcome) -> anyhow::Result<()> {
          files were complete before",
         made.sequences,
         made.configurations.len(),
-        made.refusing,
-        made.deleting,
-        made.restarting,
-        made.preempting,
+        made.with_refusal,
+        made.with_deletion,
+        made.with_restart,
+        made.with_preemption,
         outcome.kept,
     ));
     for (name, difference) in &outcome.differences {
