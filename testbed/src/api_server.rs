@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::faults::Faults;
 use crate::lane::Lane;
-use crate::local::assets::{self, Assets, Places};
+use crate::local::assets::{self, Assets, SearchPath};
 
 /// Token of a member of `system:masters` at the real server.
 const TOKEN: &str = "tests-only";
@@ -199,7 +199,7 @@ impl Drop for Processes {
 
 impl Processes {
     async fn start() -> Result<Self, Error> {
-        let programs = assets::locate(&Places::from_environment(None), &|_| {})?;
+        let programs = assets::locate(&SearchPath::from_environment(None), &|_| {})?;
         let mut last = String::new();
         for _ in 0..STARTS {
             let mut processes = Self::spawn(&programs)?;

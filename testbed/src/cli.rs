@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::embedded::{self, EmbeddedSpec};
 use crate::lane::{Cluster, Lane, Spec};
-use crate::local::assets::{self, Places};
+use crate::local::assets::{self, SearchPath};
 use crate::local::cluster::up::check_privileges;
 use crate::local::cluster::{ClusterSpec, NodePlan, down};
 use crate::local::progress::{Progress, Report};
@@ -230,7 +230,7 @@ impl PlanArgs {
             state_root: state_root.to_owned(),
             nodes: self.node_plans()?,
             bin_dir: self.programs()?,
-            assets: assets::locate(&Places::from_environment(self.assets.clone()), report)?,
+            assets: assets::locate(&SearchPath::from_environment(self.assets.clone()), report)?,
             hide_allocations: self.hide_allocations,
             flavour: self.flavour,
         })

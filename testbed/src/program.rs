@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use crate::cli::ClusterCommand;
 use crate::embedded;
-use crate::local::{companion, enter, platform, policies, supervise};
+use crate::local::{enter, helper_process, platform, policies, supervise};
 use crate::node;
 use clap::Parser;
 
@@ -29,10 +29,10 @@ enum Command {
     Hold(supervise::Args),
     /// Do what an OpenShift does by itself, in a local cluster.
     #[command(hide = true)]
-    Openshift(companion::Args),
+    Openshift(helper_process::Args),
     /// Enforce network policies, in a local cluster.
     #[command(hide = true)]
-    Policies(companion::Args),
+    Policies(helper_process::Args),
     /// Create the namespaces of a node and run a program in them.
     #[command(hide = true)]
     Enter(enter::EnterArgs),

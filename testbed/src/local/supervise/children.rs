@@ -78,12 +78,12 @@ impl Children {
         }
     }
 
-    /// Sends a signal, waits, and kills the process after `patience`. Does nothing for a process that does not run.
-    pub fn stop(&self, name: &str, signal: i32, patience: Duration) -> Result<(), String> {
+    /// Sends a signal, waits, and kills the process after `grace`. Does nothing for a process that does not run.
+    pub fn stop(&self, name: &str, signal: i32, grace: Duration) -> Result<(), String> {
         let signal =
             Signal::try_from(signal).map_err(|_| format!("no signal has the number {signal}"))?;
         let mut known = lock(&self.known);
-        let mut deadline = Instant::now() + patience;
+        let mut deadline = Instant::now() + grace;
         let mut next = Some(signal);
         loop {
             let Some(child) = known.get(name).filter(|child| child.ended.is_none()) else {

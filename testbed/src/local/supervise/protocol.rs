@@ -41,7 +41,8 @@ pub enum Request {
         /// First signal, by number.
         signal: i32,
         /// Milliseconds until `SIGKILL`.
-        patience_ms: u64,
+        #[serde(rename = "patience_ms")]
+        grace_ms: u64,
     },
     /// Send a signal without waiting.
     Signal {

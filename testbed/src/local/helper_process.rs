@@ -21,7 +21,7 @@ pub struct Args {
 impl Args {
     /// Returns the cluster.
     pub(crate) async fn cluster(&self) -> anyhow::Result<LocalCluster> {
-        Ok(LocalCluster::around(&self.state_root, &self.name).await?)
+        Ok(LocalCluster::enclosing(&self.state_root, &self.name).await?)
     }
 }
 
