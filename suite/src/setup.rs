@@ -210,7 +210,7 @@ pub async fn run(
         openshift: connect::has_group(&client, "machineconfiguration.openshift.io").await?,
         network_policies: match own {
             None => true,
-            Some(lane::Lane::Local) => filter::is_possible(),
+            Some(lane::Lane::Local) => filter::is_available(),
             Some(lane::Lane::Embedded) => false,
         },
         scheduler,

@@ -33,11 +33,11 @@ impl Usage {
     }
 }
 
-/// Returns every process in the PID namespace of `pid`, `pid` first. Returns only `pid` if `alone` is set, because other containers are in
-/// its namespace.
-pub fn members(pid: Pid, alone: bool) -> Vec<Pid> {
+/// Returns every process in the PID namespace of `pid`, `pid` first. Returns only `pid` if `shares_namespace` is set, because then other
+/// containers are in its namespace, too.
+pub fn members(pid: Pid, shares_namespace: bool) -> Vec<Pid> {
     let mut members = vec![pid];
-    if alone {
+    if shares_namespace {
         return members;
     }
     let Some(namespace) = namespace_of(&pid.to_string()) else {

@@ -230,7 +230,7 @@ async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> 
     if spec.flavour.is_some() {
         holder.start(platform::process(spec))?;
     }
-    if filter::is_possible() {
+    if filter::is_available() {
         holder.start(policies::process(spec))?;
     }
     step.finish();
