@@ -26,9 +26,9 @@ use crate::local::assets::{self, Assets, SearchPath};
 /// Token of a member of `system:masters` at the real server.
 const TOKEN: &str = "tests-only";
 /// Number of attempts, each with new ports, because another process may take a chosen port first.
-const STARTS: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 /// Longest time for the real server to become ready.
-const READY_WITHIN: Duration = Duration::from_mins(2);
+const READY_TIMEOUT: Duration = Duration::from_mins(2);
 /// Number of lines of each log that an error shows.
 const LOG_LINES: usize = 10;
 
@@ -200,15 +200,15 @@ impl Drop for Processes {
 impl Processes {
     async fn start() -> Result<Self, Error> {
         let programs = assets::locate(&SearchPath::from_environment(None), &|_| {})?;
-        let mut last = String::new();
-        for _ in 0..STARTS {
+        let mut last_logs = String::new();
+        for _ in 0..MAX_ATTEMPTS {
             let mut processes = Self::spawn(&programs)?;
             if processes.wait_until_ready().await? {
                 return Ok(processes);
             }
-            last = processes.log_tails();
+            last_logs = processes.log_tails();
         }
-        Err(Error::NotReady { logs: last })
+        Err(Error::NotReady { logs: last_logs })
     }
 
     fn kubeconfig(&self, token: &str) -> Result<Kubeconfig, Error> {
@@ -292,7 +292,7 @@ impl Processes {
     /// Waits until the server is ready; returns false when a process ended or the time is over.
     async fn wait_until_ready(&mut self) -> Result<bool, Error> {
         let client = client(self.kubeconfig(TOKEN)?).await?;
-        let deadline = Instant::now() + READY_WITHIN;
+        let deadline = Instant::now() + READY_TIMEOUT;
         let mut tick = tokio::time::interval(Duration::from_millis(100));
         while Instant::now() < deadline {
             tick.tick().await;

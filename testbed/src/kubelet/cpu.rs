@@ -362,7 +362,7 @@ impl Manager {
     }
 
     /// Takes over the state file of a kubelet with other settings, or returns why the kubelet ends instead (kubelet-node.md 11).
-    pub fn resume(&mut self, before: &Self) -> Result<(), StateMismatch> {
+    pub fn restore(&mut self, before: &Self) -> Result<(), StateMismatch> {
         if self.is_static != before.is_static {
             return Err(StateMismatch::Policy {
                 configured: policy(self.is_static),

@@ -265,12 +265,12 @@ impl Manager {
     }
 
     /// Returns the zones of a device; none if the device is unknown or has no topology.
-    fn near(&self, resource: &str, id: &str) -> Option<&Vec<ZoneId>> {
+    fn zones_of(&self, resource: &str, id: &str) -> Option<&Vec<ZoneId>> {
         self.device(resource, id)?.zones.as_ref()
     }
 
     fn touches(&self, resource: &str, id: &str, mask: NumaMask) -> bool {
-        self.near(resource, id)
+        self.zones_of(resource, id)
             .is_some_and(|zones| zones.iter().any(|zone| mask.contains(*zone)))
     }
 
@@ -363,7 +363,7 @@ impl Manager {
             }
             let located = reusable
                 .iter()
-                .filter(|id| self.near(resource, id).is_some())
+                .filter(|id| self.zones_of(resource, id).is_some())
                 .count();
             let reused = touching(&mut reusable.iter());
             if reused < located {
@@ -395,17 +395,17 @@ impl Manager {
             self.reuse = Some((pod.uid.clone(), BTreeMap::new()));
         }
         let mut changed = false;
-        let mut is_clean = false;
+        let mut is_stale_removed = false;
         for (resource, amount) in &container.limits {
             let count = usize::try_from(*amount).unwrap_or_default();
             if !self.is_known(resource) {
                 continue;
             }
             if let KubeletPhase::Running { active } = phase
-                && !is_clean
+                && !is_stale_removed
             {
                 self.remove_stale(active);
-                is_clean = true;
+                is_stale_removed = true;
             }
             let held = self.held_of(pod, container, resource, count)?;
             if let KubeletPhase::Starting { is_running: true } = phase {
@@ -534,7 +534,7 @@ impl Manager {
         };
         let mut sets = [Ids::new(), Ids::new(), Ids::new()];
         for id in available {
-            let set = match self.near(resource, id) {
+            let set = match self.zones_of(resource, id) {
                 Some(zones) if zones.iter().any(|zone| mask.contains(*zone)) => 0,
                 Some(zones) if !zones.is_empty() => 1,
                 _ => 2,

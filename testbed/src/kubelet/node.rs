@@ -15,7 +15,7 @@ use super::device::{self, Device};
 use super::memory;
 use super::predicates::{self, NodeProperties, Obstacle};
 use super::preemption;
-use super::settings::{self, Start};
+use super::settings::{self, InitialState};
 use super::workload::{self, Amounts, ContainerRequest, Workload};
 use crate::local::KubeletSettings;
 
@@ -31,7 +31,7 @@ const SMT_ALIGNMENT_ERROR: &str = "SMTAlignmentError";
 /// A kubelet without time: every operation takes effect at once.
 #[derive(Clone, Debug)]
 pub struct Node {
-    start: Start,
+    state: InitialState,
     devices: device::Manager,
     /// Pods that were admitted and whose containers have not all stopped, by UID.
     active: BTreeMap<String, Workload>,
@@ -118,10 +118,10 @@ impl Node {
         machine: &Machine,
         settings: &KubeletSettings,
     ) -> Result<Self, settings::Error> {
-        let start = settings::start(machine, settings)?;
+        let state = settings::initial_state(machine, settings)?;
         Ok(Self {
-            devices: device::Manager::new(start.zones.clone()),
-            start,
+            devices: device::Manager::new(state.zones.clone()),
+            state,
             active: BTreeMap::new(),
             order: Vec::new(),
             running: BTreeSet::new(),
@@ -177,12 +177,12 @@ impl Node {
 
     /// Returns the node's capacity: CPU in millicores, everything else in units.
     pub fn capacity(&self) -> Amounts {
-        self.with_devices(&self.start.capacity, |_| true)
+        self.with_devices(&self.state.capacity, |_| true)
     }
 
     /// Returns the node's allocatable, in the units of [`Node::capacity`].
     pub fn allocatable(&self) -> Amounts {
-        self.with_devices(&self.start.allocatable, |device| device.healthy)
+        self.with_devices(&self.state.allocatable, |device| device.healthy)
     }
 
     fn with_devices(&self, amounts: &Amounts, counts: fn(&Device) -> bool) -> Amounts {
@@ -274,12 +274,12 @@ impl Node {
 
     /// Chooses the order in which the memory manager forgets pods that are not active any more: [`memory::Manager::set_release_order`].
     pub fn set_release_order(&mut self, nth: usize) {
-        self.start.memory.set_release_order(nth);
+        self.state.memory.set_release_order(nth);
     }
 
     /// Returns whether a release followed the chosen order: [`memory::Manager::used_release_order`].
     pub fn used_release_order(&self) -> bool {
-        self.start.memory.used_release_order()
+        self.state.memory.used_release_order()
     }
 
     /// Restarts the kubelet with the same settings and its state files. It admits the pods that it finds again, in the order of their
@@ -287,11 +287,11 @@ impl Node {
     ///
     /// It follows from the kubelet's rules that it does not start at all while pods hold every CPU exclusively.
     pub fn restart(&mut self) -> Result<BTreeMap<String, Refusal>, NoSharedCpus> {
-        if self.start.cpu.shared().is_empty() && self.start.cpu.is_in_use() {
+        if self.state.cpu.shared().is_empty() && self.state.cpu.is_in_use() {
             return Err(NoSharedCpus);
         }
-        self.start.cpu.restart();
-        self.start.memory.restart();
+        self.state.cpu.restart();
+        self.state.memory.restart();
         self.devices.restart();
         Ok(self.readmit())
     }
@@ -304,14 +304,14 @@ impl Node {
         settings: &KubeletSettings,
         kept: StateFiles,
     ) -> Result<BTreeMap<String, Refusal>, StartError> {
-        let mut start = settings::start(machine, settings)?;
+        let mut state = settings::initial_state(machine, settings)?;
         if kept.cpu {
-            start.cpu.resume(&self.start.cpu)?;
+            state.cpu.restore(&self.state.cpu)?;
         }
         if kept.memory {
-            start.memory.resume(&self.start.memory)?;
+            state.memory.restore(&self.state.memory)?;
         }
-        self.start = start;
+        self.state = state;
         self.devices.restart();
         Ok(self.readmit())
     }
@@ -335,61 +335,61 @@ impl Node {
     }
 
     /// Returns the UIDs of the active pods and of the pod under admission.
-    fn living(&self, pod: &Workload) -> BTreeSet<String> {
+    fn active_uids(&self, pod: &Workload) -> BTreeSet<String> {
         let uids = self.active.keys().chain([&pod.uid]);
         uids.cloned().collect()
     }
 
     fn managers(&mut self, pod: &Workload) -> Result<(), Failure> {
-        let living = self.living(pod);
-        let merger = self.start.merger.clone();
+        let active_uids = self.active_uids(pod);
+        let merger = self.state.merger.clone();
         let refused = || Failure {
             reason: TOPOLOGY_AFFINITY_ERROR,
             text: "Resources cannot be allocated with Topology locality".to_owned(),
         };
-        if self.start.policy == Policy::None {
+        if self.state.policy == Policy::None {
             for container in &pod.containers {
-                self.allocate(pod, container, Hint::anywhere(false), &living)?;
+                self.allocate(pod, container, Hint::anywhere(false), &active_uids)?;
             }
             return Ok(());
         }
-        if self.start.scope == Scope::Pod {
-            self.remove_stale(&living);
+        if self.state.scope == Scope::Pod {
+            self.remove_stale(&active_uids);
             let best = merger.merge(&lists(&[
                 self.devices.pod_hints(pod),
-                self.start.cpu.pod_hints(pod),
-                self.start.memory.pod_hints(pod),
+                self.state.cpu.pod_hints(pod),
+                self.state.memory.pod_hints(pod),
             ]));
             if !merger.admits(best) {
                 return Err(refused());
             }
             for container in &pod.containers {
-                self.allocate(pod, container, best, &living)?;
+                self.allocate(pod, container, best, &active_uids)?;
             }
             return Ok(());
         }
         for container in &pod.containers {
-            self.remove_stale(&living);
+            self.remove_stale(&active_uids);
             let best = merger.merge(&lists(&[
                 self.devices.hints(pod, container),
-                self.start.cpu.hints(pod, container),
-                self.start.memory.hints(pod, container),
+                self.state.cpu.hints(pod, container),
+                self.state.memory.hints(pod, container),
             ]));
             if !merger.admits(best) {
                 return Err(refused());
             }
-            self.allocate(pod, container, best, &living)?;
+            self.allocate(pod, container, best, &active_uids)?;
         }
         Ok(())
     }
 
-    fn remove_stale(&mut self, living: &BTreeSet<String>) {
+    fn remove_stale(&mut self, active_uids: &BTreeSet<String>) {
         if !self.is_settled {
             return;
         }
-        self.devices.remove_stale(living);
-        self.start.cpu.remove_stale(living);
-        self.start.memory.remove_stale(living);
+        self.devices.remove_stale(active_uids);
+        self.state.cpu.remove_stale(active_uids);
+        self.state.memory.remove_stale(active_uids);
     }
 
     fn allocate(
@@ -397,24 +397,24 @@ impl Node {
         pod: &Workload,
         container: &ContainerRequest,
         best: Hint,
-        living: &BTreeSet<String>,
+        active_uids: &BTreeSet<String>,
     ) -> Result<(), Failure> {
-        let living = Some(living).filter(|_| self.is_settled);
+        let active_uids = Some(active_uids).filter(|_| self.is_settled);
         let key = (pod.uid.clone(), container.name.clone());
         let is_running = self.running.contains(&key);
         let starting = device::KubeletPhase::Starting { is_running };
-        let phase = living.map_or(starting, |active| device::KubeletPhase::Running { active });
+        let phase = active_uids.map_or(starting, |active| device::KubeletPhase::Running { active });
         self.devices
             .allocate(pod, container, best.affinity, phase)
             .map_err(|error| Failure::unexpected(&error))?;
-        if let Some(living) = living {
-            self.start.cpu.remove_stale(living);
+        if let Some(active_uids) = active_uids {
+            self.state.cpu.remove_stale(active_uids);
         }
-        self.start.cpu.allocate(pod, container, best.affinity)?;
-        if let Some(living) = living {
-            self.start.memory.remove_stale(living);
+        self.state.cpu.allocate(pod, container, best.affinity)?;
+        if let Some(active_uids) = active_uids {
+            self.state.memory.remove_stale(active_uids);
         }
-        self.start
+        self.state
             .memory
             .allocate(pod, container, best)
             .map_err(|error| Failure::unexpected(&error))
@@ -424,7 +424,7 @@ impl Node {
     pub fn started(&mut self, uid: &str, container: &str) {
         if let Some(pod) = self.active.get(uid) {
             self.running.insert((uid.to_owned(), container.to_owned()));
-            self.start.memory.started(pod, container);
+            self.state.memory.started(pod, container);
         }
     }
 
@@ -454,8 +454,8 @@ impl Node {
 
     /// Lets the managers forget pods that are not active, as they do at the next admission or, for CPUs, periodically.
     pub fn release(&mut self) {
-        let living: BTreeSet<String> = self.active.keys().cloned().collect();
-        self.remove_stale(&living);
+        let active_uids: BTreeSet<String> = self.active.keys().cloned().collect();
+        self.remove_stale(&active_uids);
     }
 
     /// Returns the UIDs of the active pods.
@@ -465,12 +465,12 @@ impl Node {
 
     /// Returns `cpu_manager_state` without checksum.
     pub fn cpu_state(&self) -> Value {
-        self.start.cpu.state()
+        self.state.cpu.state()
     }
 
     /// Returns `memory_manager_state` without checksum.
     pub fn memory_state(&self) -> Value {
-        self.start.memory.state()
+        self.state.memory.state()
     }
 
     /// Returns the entries of the device manager's checkpoint.

@@ -76,7 +76,7 @@ pub enum Error {
 
 /// The initial state of a kubelet.
 #[derive(Clone, Debug)]
-pub struct Start {
+pub struct InitialState {
     /// CPU manager.
     pub cpu: cpu::Manager,
     /// Memory manager.
@@ -96,7 +96,7 @@ pub struct Start {
 }
 
 /// Derives the initial state from settings and a machine.
-pub fn start(machine: &Machine, settings: &KubeletSettings) -> Result<Start, Error> {
+pub fn initial_state(machine: &Machine, settings: &KubeletSettings) -> Result<InitialState, Error> {
     let zones: Vec<ZoneId> = (0..machine.zones().len() as u64)
         .filter_map(ZoneId::new)
         .collect();
@@ -123,7 +123,7 @@ pub fn start(machine: &Machine, settings: &KubeletSettings) -> Result<Start, Err
         return Err(Error::NoReservedMemory);
     }
     let (capacity, allocatable) = node_amounts(machine, settings, reserved_milli);
-    Ok(Start {
+    Ok(InitialState {
         cpu: cpu::Manager::new(topology, is_static, options, reserved),
         memory: memory::Manager::new(memory_static, memory_tables(machine, settings)),
         zones,

@@ -17,7 +17,7 @@ pub const KUBERNETES_VERSION: &str = "v1.35.4";
 /// The etcd version that is built for it.
 pub const ETCD_VERSION: &str = "v3.6.8";
 /// Oldest usable etcd: older ones fail with `Too large resource version` after a while.
-const OLDEST_ETCD: (u32, u32) = (3, 5);
+const MIN_ETCD_VERSION: (u32, u32) = (3, 5);
 
 /// The absolute paths of the programs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -235,10 +235,10 @@ fn check_etcd_version(text: &str) -> Result<(), String> {
         .ok_or("does not report its version")?;
     let mut numbers = version.split('.').map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= OLDEST_ETCD => Ok(()),
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= MIN_ETCD_VERSION => Ok(()),
         _ => Err(format!(
             "is {version}, must be {}.{} or newer",
-            OLDEST_ETCD.0, OLDEST_ETCD.1
+            MIN_ETCD_VERSION.0, MIN_ETCD_VERSION.1
         )),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::cluster::{ClusterSpec, LocalCluster};
 use super::control_plane;
-use super::supervise::protocol::Start;
+use super::supervise::protocol::ProcessSpec;
 
 /// Which cluster.
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,7 @@ impl Args {
 }
 
 /// Returns the process with this role for a cluster.
-pub(crate) fn process(spec: &ClusterSpec, role: &str) -> Start {
+pub(crate) fn process(spec: &ClusterSpec, role: &str) -> ProcessSpec {
     let argv = [
         control_plane::text(&spec.bin_dir.join("numaresources-testbed")),
         role.to_owned(),

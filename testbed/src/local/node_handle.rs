@@ -14,7 +14,7 @@ use super::kubelet::{Kubelet, KubeletSettings, STATE_FILES, process_name};
 use super::net::Subnet;
 use super::pki;
 use super::supervise::client::{self, Client as Holder};
-use super::supervise::protocol::Start;
+use super::supervise::protocol::ProcessSpec;
 use crate::node::control::{self, Signal, Target};
 
 /// Time for a kubelet to stop before it is killed.
@@ -265,7 +265,7 @@ impl NodeHandle {
     }
 
     /// Returns a program of the multi-call helper that runs inside the node's namespaces.
-    fn helper(&self, name: &str, arguments: Vec<String>) -> Start {
+    fn helper(&self, name: &str, arguments: Vec<String>) -> ProcessSpec {
         let mut argv = vec![text(&self.spec.bin_dir.join("numaresources-testbed"))];
         argv.extend(arguments);
         let mut start = process(&self.spec.dir(), name, argv);

@@ -5,14 +5,14 @@ use anyhow::Context as _;
 
 use super::cluster::ClusterSpec;
 use super::helper_process::{self, Args};
-use super::supervise::protocol::Start;
+use super::supervise::protocol::ProcessSpec;
 use crate::openshift;
 
 /// Name of the process.
 const NAME: &str = "openshift";
 
 /// Returns the process for a cluster.
-pub(crate) fn process(spec: &ClusterSpec) -> Start {
+pub(crate) fn process(spec: &ClusterSpec) -> ProcessSpec {
     helper_process::process(spec, NAME)
 }
 

@@ -26,7 +26,7 @@ use self::rules::ClusterObjects;
 use super::cluster::ClusterSpec;
 use super::helper_process::{self, Args};
 use super::net::{KUBERNETES_SERVICE, pod_gateway};
-use super::supervise::protocol::Start;
+use super::supervise::protocol::ProcessSpec;
 use crate::node::control;
 
 /// Name of the process.
@@ -35,7 +35,7 @@ const NAME: &str = "policies";
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Returns the process for a cluster.
-pub(crate) fn process(spec: &ClusterSpec) -> Start {
+pub(crate) fn process(spec: &ClusterSpec) -> ProcessSpec {
     helper_process::process(spec, NAME)
 }
 

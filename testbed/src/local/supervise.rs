@@ -150,7 +150,7 @@ fn serve(listener: UnixListener) -> anyhow::Result<()> {
 
     ended
         .recv()
-        .context("lost every thread that could end the cluster")
+        .context("all threads that could end the cluster have ended")
 }
 
 /// Answers the requests of one connection.

@@ -46,7 +46,7 @@ pub struct Program {
 
 /// Kinds of namespaces that a helper joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum NamespaceKind {
     /// Network.
     Net,
     /// System V and POSIX message queues, shared memory.
@@ -57,7 +57,7 @@ pub enum Kind {
     Mount,
 }
 
-impl Kind {
+impl NamespaceKind {
     fn flag(self) -> CloneFlags {
         match self {
             Self::Net => CloneFlags::CLONE_NEWNET,
@@ -82,7 +82,7 @@ impl Kind {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct InitRequest {
     /// Namespaces of the sandbox: kind and a path to each.
-    pub namespaces: Vec<(Kind, PathBuf)>,
+    pub namespaces: Vec<(NamespaceKind, PathBuf)>,
     /// The role of the process.
     pub role: Role,
 }
@@ -109,7 +109,7 @@ pub enum Role {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExecRequest {
     /// Namespaces of the container: kind and a path to each.
-    pub namespaces: Vec<(Kind, PathBuf)>,
+    pub namespaces: Vec<(NamespaceKind, PathBuf)>,
     /// Path of the pipe with its standard input; without it the input is empty.
     pub stdin: Option<PathBuf>,
     /// The program.
@@ -169,8 +169,8 @@ fn become_init(request: InitRequest, reply: &mut Reply) -> anyhow::Result<ExitCo
     }
 }
 
-fn join(namespaces: &[(Kind, PathBuf)]) -> anyhow::Result<()> {
-    let opened: Vec<(Kind, File)> = namespaces
+fn join(namespaces: &[(NamespaceKind, PathBuf)]) -> anyhow::Result<()> {
+    let opened: Vec<(NamespaceKind, File)> = namespaces
         .iter()
         .map(|(kind, path)| {
             let file =

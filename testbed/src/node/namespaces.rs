@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::sethostname;
 use tokio::sync::oneshot;
 
-use super::helper::Kind;
+use super::helper::NamespaceKind;
 use super::network::Link;
 
 /// Which namespaces a sandbox has of its own; the rest are the node's.
@@ -44,7 +44,7 @@ pub enum Error {
 /// The namespaces of one sandbox.
 #[derive(Debug)]
 pub struct Namespaces {
-    held: Vec<(Kind, OwnedFd)>,
+    held: Vec<(NamespaceKind, OwnedFd)>,
 }
 
 impl Namespaces {
@@ -67,7 +67,7 @@ impl Namespaces {
     }
 
     /// Returns the kind of each namespace and a path to it, for any process that sees this one.
-    pub fn paths(&self) -> Vec<(Kind, PathBuf)> {
+    pub fn paths(&self) -> Vec<(NamespaceKind, PathBuf)> {
         let pid = std::process::id();
         self.held
             .iter()
@@ -79,16 +79,16 @@ impl Namespaces {
     pub fn network(&self) -> Option<&OwnedFd> {
         self.held
             .iter()
-            .find(|(kind, _)| *kind == Kind::Net)
+            .find(|(kind, _)| *kind == NamespaceKind::Net)
             .map(|(_, fd)| fd)
     }
 }
 
 fn create(own: OwnNamespaces, hostname: &str) -> Result<(Namespaces, Option<Link>), Error> {
     let kinds = [
-        (Kind::Net, CloneFlags::CLONE_NEWNET, own.network),
-        (Kind::Uts, CloneFlags::CLONE_NEWUTS, own.network),
-        (Kind::Ipc, CloneFlags::CLONE_NEWIPC, own.ipc),
+        (NamespaceKind::Net, CloneFlags::CLONE_NEWNET, own.network),
+        (NamespaceKind::Uts, CloneFlags::CLONE_NEWUTS, own.network),
+        (NamespaceKind::Ipc, CloneFlags::CLONE_NEWIPC, own.ipc),
     ];
     let mut held = Vec::new();
     for (kind, flag, is_own) in kinds {

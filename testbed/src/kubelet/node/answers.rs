@@ -12,8 +12,8 @@ use crate::kubelet::workload::{ContainerKind, ContainerRequest, Workload};
 impl Node {
     /// Returns the answer of `List`, pods sorted by UID. As in the kubelet, the device manager forgets pods that are not active any more.
     pub fn list(&mut self) -> v1::ListPodResourcesResponse {
-        let living: BTreeSet<String> = self.active.keys().cloned().collect();
-        self.devices.remove_stale(&living);
+        let active_uids: BTreeSet<String> = self.active.keys().cloned().collect();
+        self.devices.remove_stale(&active_uids);
         v1::ListPodResourcesResponse {
             pod_resources: self
                 .active
@@ -52,8 +52,8 @@ impl Node {
     }
 
     fn container(&self, pod: &Workload, container: &ContainerRequest) -> v1::ContainerResources {
-        let cpus = self.start.cpu.exclusive(&pod.uid, &container.name);
-        let blocks = self.start.memory.blocks(&pod.uid, &container.name);
+        let cpus = self.state.cpu.exclusive(&pod.uid, &container.name);
+        let blocks = self.state.memory.blocks(&pod.uid, &container.name);
         let mut devices = Vec::new();
         for (resource, ids) in self
             .devices
@@ -96,12 +96,12 @@ impl Node {
                     .flat_map(|(id, device)| device_entries(resource, id, Some(device)))
             })
             .collect();
-        let cpus = self.start.cpu.allocatable();
+        let cpus = self.state.cpu.allocatable();
         v1::AllocatableResourcesResponse {
             devices,
             cpu_ids: cpus.into_iter().map(i64::from).collect(),
             memory: self
-                .start
+                .state
                 .memory
                 .allocatable()
                 .into_iter()

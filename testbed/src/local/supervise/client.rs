@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::SOCKET;
-use super::protocol::{ProcessStatus, Reply, Request, Start};
+use super::protocol::{ProcessSpec, ProcessStatus, Reply, Request};
 
 /// Longest time that a request other than a stop may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ impl Client {
     }
 
     /// Starts a process.
-    pub fn start(&self, start: Start) -> Result<(), Error> {
+    pub fn start(&self, start: ProcessSpec) -> Result<(), Error> {
         self.request(&Request::Start(start), ANSWER_TIMEOUT)
             .map(drop)
     }

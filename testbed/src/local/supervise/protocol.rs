@@ -33,7 +33,7 @@ pub enum Announcement {
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum Request {
     /// Start a process under a name that no running process has.
-    Start(Start),
+    Start(ProcessSpec),
     /// Send a signal, wait, and kill the process if it still runs. The reply comes when it has ended.
     Stop {
         /// Name of the process.
@@ -61,7 +61,7 @@ pub enum Request {
 
 /// A process to start.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct Start {
+pub struct ProcessSpec {
     /// Name of the process in later requests.
     pub name: String,
     /// Program (absolute path) and arguments.

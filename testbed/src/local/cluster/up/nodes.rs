@@ -10,7 +10,7 @@ use crate::local::enter::NodeLayout;
 use crate::local::net::{self, POD_PREFIX};
 use crate::local::node_handle::{NodeHandle, POD_RESOURCES, POD_RESOURCES_HIDDEN};
 use crate::local::root::{self, Root};
-use crate::local::supervise::protocol::Start;
+use crate::local::supervise::protocol::ProcessSpec;
 use crate::local::sysfs;
 use crate::node::spec::{Image, NodeSpec};
 
@@ -136,7 +136,7 @@ fn stack_image(spec: &ClusterSpec) -> Image {
 }
 
 /// Returns the process of a node's runtime, which creates the node's namespaces and is the first process in them.
-pub(super) fn runtime(cluster: &LocalCluster, node: &NodeHandle) -> Start {
+pub(super) fn runtime(cluster: &LocalCluster, node: &NodeHandle) -> ProcessSpec {
     let helper = text(&cluster.spec().bin_dir.join("numaresources-testbed"));
     let argv = [
         &helper,
