@@ -212,7 +212,7 @@ pub async fn run(
         openshift: connect::has_group(&client, "machineconfiguration.openshift.io").await?,
         network_policies: match own {
             None => true,
-            Some(lane::Lane::Local) => filter::is_possible(),
+            Some(lane::Lane::Local) => filter::is_available(),
             Some(lane::Lane::Embedded) => false,
         },
         scheduler,
@@ -248,7 +248,7 @@ async fn own_cluster(
     recorder: &Recorder,
 ) -> Result<lane::Cluster, StepError> {
     let root = options.state_root.clone().unwrap_or_else(|| match lane {
-        lane::Lane::Embedded => testbed::state::passing_root(),
+        lane::Lane::Embedded => testbed::state::temporary_root(),
         lane::Lane::Local => testbed::state::default_root(),
     });
     let plan = PlanArgs {

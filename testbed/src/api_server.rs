@@ -21,14 +21,14 @@ use tempfile::TempDir;
 
 use crate::faults::Faults;
 use crate::lane::Lane;
-use crate::local::assets::{self, Assets, Places};
+use crate::local::assets::{self, Assets, SearchPath};
 
 /// Token of a member of `system:masters` at the real server.
 const TOKEN: &str = "tests-only";
 /// Number of attempts, each with new ports, because another process may take a chosen port first.
-const STARTS: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 /// Longest time for the real server to become ready.
-const READY_WITHIN: Duration = Duration::from_mins(2);
+const READY_TIMEOUT: Duration = Duration::from_mins(2);
 /// Number of lines of each log that an error shows.
 const LOG_LINES: usize = 10;
 
@@ -199,16 +199,16 @@ impl Drop for Processes {
 
 impl Processes {
     async fn start() -> Result<Self, Error> {
-        let programs = assets::locate(&Places::from_environment(None), &|_| {})?;
-        let mut last = String::new();
-        for _ in 0..STARTS {
+        let programs = assets::locate(&SearchPath::from_environment(None), &|_| {})?;
+        let mut last_logs = String::new();
+        for _ in 0..MAX_ATTEMPTS {
             let mut processes = Self::spawn(&programs)?;
-            if processes.become_ready().await? {
+            if processes.wait_until_ready().await? {
                 return Ok(processes);
             }
-            last = processes.ends_of_logs();
+            last_logs = processes.log_tails();
         }
-        Err(Error::NotReady { logs: last })
+        Err(Error::NotReady { logs: last_logs })
     }
 
     fn kubeconfig(&self, token: &str) -> Result<Kubeconfig, Error> {
@@ -290,9 +290,9 @@ impl Processes {
     }
 
     /// Waits until the server is ready; returns false when a process ended or the time is over.
-    async fn become_ready(&mut self) -> Result<bool, Error> {
+    async fn wait_until_ready(&mut self) -> Result<bool, Error> {
         let client = client(self.kubeconfig(TOKEN)?).await?;
-        let deadline = Instant::now() + READY_WITHIN;
+        let deadline = Instant::now() + READY_TIMEOUT;
         let mut tick = tokio::time::interval(Duration::from_millis(100));
         while Instant::now() < deadline {
             tick.tick().await;
@@ -310,7 +310,7 @@ impl Processes {
         Ok(false)
     }
 
-    fn ends_of_logs(&self) -> String {
+    fn log_tails(&self) -> String {
         let ends = ["etcd", "kube-apiserver"].map(|name| {
             let path = self.directory.path().join(format!("{name}.log"));
             // the log only explains another failure, so an unreadable one counts as empty

@@ -5,7 +5,7 @@ use std::process::Command;
 
 /// Prefixes of the variables by which cargo describes a package to the program that it runs. A cargo that this program starts must not see
 /// them: build scripts that read them (ring's does) would run again, and everything that depends on those packages would be compiled again.
-const OF_A_PACKAGE: [&str; 4] = [
+const PACKAGE_VARIABLE_PREFIXES: [&str; 4] = [
     "CARGO_BIN_",
     "CARGO_CRATE_",
     "CARGO_MANIFEST_",
@@ -27,9 +27,11 @@ pub fn command() -> Command {
 /// Removes from a command's environment what cargo says about this program's own package.
 pub fn without_package(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
-        let is_of_package = name
-            .to_str()
-            .is_some_and(|name| OF_A_PACKAGE.iter().any(|prefix| name.starts_with(prefix)));
+        let is_of_package = name.to_str().is_some_and(|name| {
+            PACKAGE_VARIABLE_PREFIXES
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+        });
         if is_of_package {
             command.env_remove(name);
         }

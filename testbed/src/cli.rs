@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::embedded::{self, EmbeddedSpec};
 use crate::lane::{Cluster, Lane, Spec};
-use crate::local::assets::{self, Places};
+use crate::local::assets::{self, SearchPath};
 use crate::local::cluster::up::check_privileges;
 use crate::local::cluster::{ClusterSpec, NodePlan, down};
 use crate::local::progress::{Progress, Report};
@@ -30,7 +30,7 @@ pub enum ClusterCommand {
     Run(RunArgs),
     /// End a cluster and remove everything that it left.
     Down(NameArgs),
-    /// Tell which clusters there are.
+    /// List the clusters.
     Status(RootArgs),
 }
 
@@ -100,17 +100,17 @@ pub struct PlanArgs {
     /// YAML file with the plan of each worker, in place of number and machine.
     #[arg(long, value_name = "FILE", hide = true)]
     pub nodes: Option<PathBuf>,
-    /// Number of light nodes beside them, for tests of scale: they look ready and run any pod at once, with nothing behind; no zones. Embedded
-    /// lane only.
+    /// Number of additional light nodes for scale tests: they are Ready and run any pod at once without processes; no zones. Embedded lane
+    /// only.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20_000))]
     pub light_nodes: u32,
     /// Directory with the programs of the stack [default: that of this program]
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,
-    /// Make the cluster an OpenShift: its kinds, its objects, and somebody who configures machines.
+    /// Make the cluster an OpenShift: its kinds, its objects, and a process that configures machines.
     #[arg(long, value_enum, value_name = "KIND")]
     pub flavour: Option<Flavour>,
-    /// Let the node of the control plane be a worker, too, which takes pods.
+    /// Make the node of the control plane a worker, too, so that it takes pods.
     #[arg(long)]
     pub schedulable_control_plane: bool,
     /// Hide allocations from readers of the podresources socket, as a fault.
@@ -130,7 +130,8 @@ impl PlanArgs {
                 self.machine
             )
         })?;
-        profile::from_yaml(&text).with_context(|| format!("machine profile file {}", self.machine))
+        profile::from_yaml(&text)
+            .with_context(|| format!("cannot parse the machine profile {}", self.machine))
     }
 
     /// Returns all nodes of the cluster: one for the control plane, and the workers that the arguments describe.
@@ -140,8 +141,9 @@ impl PlanArgs {
             None => NodePlan::all(usize::from(self.workers), &machine),
             Some(path) => {
                 let text = fs_err::read_to_string(path)?;
-                let workers: Vec<NodePlan> = serde_yaml::from_str(&text)
-                    .with_context(|| format!("plans of nodes in {}", path.display()))?;
+                let workers: Vec<NodePlan> = serde_yaml::from_str(&text).with_context(|| {
+                    format!("cannot parse the node plans in {}", path.display())
+                })?;
                 let control_plane = NodePlan::control_plane(&machine);
                 std::iter::once(control_plane).chain(workers).collect()
             }
@@ -221,14 +223,14 @@ impl PlanArgs {
     ) -> anyhow::Result<ClusterSpec> {
         anyhow::ensure!(
             self.light_nodes == 0,
-            "--light-nodes needs the embedded lane: a cluster of real parts has nobody who keeps them alive"
+            "--light-nodes needs the embedded lane: in a cluster of real parts nothing would keep them ready"
         );
         Ok(ClusterSpec {
             name: name.to_owned(),
             state_root: state_root.to_owned(),
             nodes: self.node_plans()?,
             bin_dir: self.programs()?,
-            assets: assets::locate(&Places::from_environment(self.assets.clone()), report)?,
+            assets: assets::locate(&SearchPath::from_environment(self.assets.clone()), report)?,
             hide_allocations: self.hide_allocations,
             flavour: self.flavour,
         })
@@ -250,7 +252,7 @@ impl ClusterCommand {
                 // When an interrupt drops this future, the partly started cluster removes itself.
                 let kubeconfig = tokio::select! {
                     kubeconfig = args.up_detached(&print_progress, async |_| Ok(())) => kubeconfig?,
-                    () = interrupts.first() => return Ok(ExitCode::from(INTERRUPTED)),
+                    () = interrupts.wait() => return Ok(ExitCode::from(INTERRUPTED)),
                 };
                 print(&format!("export KUBECONFIG={}\n", kubeconfig.display()))?;
                 Ok(ExitCode::SUCCESS)
@@ -259,7 +261,7 @@ impl ClusterCommand {
                 let interrupts = Interrupts::listen()?;
                 tokio::select! {
                     code = args.run() => code,
-                    () = interrupts.first() => Ok(ExitCode::from(INTERRUPTED)),
+                    () = interrupts.wait() => Ok(ExitCode::from(INTERRUPTED)),
                 }
             }
             Self::Down(args) => {
@@ -351,7 +353,7 @@ impl Interrupts {
     }
 
     /// Returns when the first signal arrives.
-    async fn first(mut self) {
+    async fn wait(mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

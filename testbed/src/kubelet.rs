@@ -10,7 +10,7 @@
 //!
 //! Where the kubelet's own order is unspecified (it iterates over hash tables there), the model sorts: the pods of `List`, the blocks of a
 //! container's memory, and the choice among devices that are equally good. A replay compares the first two sorted. It passes the model the
-//! devices that the kubelet chose ([`device::Manager::favour`]); the model follows that choice only where its own rules leave it open.
+//! devices that the kubelet chose ([`device::Manager::set_first_choice`]); the model follows that choice only where its own rules leave it open.
 
 pub mod checkpoint;
 pub mod composition;

@@ -17,6 +17,6 @@ pub mod lane;
 pub mod local;
 pub mod node;
 pub mod openshift;
+pub mod permissions;
 pub mod program;
-pub mod rights;
 pub mod state;

@@ -8,9 +8,9 @@
 
 pub mod assets;
 pub mod cluster;
-pub mod companion;
 pub mod control_plane;
 pub mod enter;
+pub mod helper_process;
 pub mod kubelet;
 pub mod mounts;
 pub mod net;

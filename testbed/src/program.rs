@@ -7,33 +7,33 @@ use std::process::ExitCode;
 
 use crate::cli::ClusterCommand;
 use crate::embedded;
-use crate::local::{companion, enter, platform, policies, supervise};
+use crate::local::{enter, helper_process, platform, policies, supervise};
 use crate::node;
 use clap::Parser;
 
-/// Inner processes of local test clusters; `cluster` is for people.
+/// Internal processes of local test clusters; only `cluster` is meant for people.
 #[derive(Debug, Parser)]
 #[command(name = "numaresources-testbed", version)]
 enum Command {
     /// Bring a cluster up or down, or look at it.
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Be an embedded cluster that outlives who asked for it.
+    /// Run an embedded cluster that outlives the process that requested it.
     #[command(hide = true)]
     HoldEmbedded(embedded::hold::HoldArgs),
     /// Launch the holder of a cluster.
     #[command(hide = true)]
     Supervise(supervise::Args),
-    /// Be the holder of a cluster.
+    /// Run as the holder of a cluster.
     #[command(hide = true)]
     Hold(supervise::Args),
     /// Do what an OpenShift does by itself, in a local cluster.
     #[command(hide = true)]
-    Openshift(companion::Args),
+    Openshift(helper_process::Args),
     /// Enforce network policies, in a local cluster.
     #[command(hide = true)]
-    Policies(companion::Args),
-    /// Make the namespaces of a node and run a program in them.
+    Policies(helper_process::Args),
+    /// Create the namespaces of a node and run a program in them.
     #[command(hide = true)]
     Enter(enter::EnterArgs),
     /// Run a program in the namespaces of another process.

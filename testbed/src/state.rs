@@ -21,16 +21,16 @@ use crate::local::process::ProcessRef;
 const RECORD: &str = "cluster.json";
 const LOCK: &str = "lock";
 /// Longest time for the kernel to end all processes of a cluster.
-const END: Duration = Duration::from_secs(20);
+const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time to retry a removal while ending processes still write files.
-const LAST_WRITES: Duration = Duration::from_secs(5);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two attempts to remove a directory.
-const AGAIN: Duration = Duration::from_millis(20);
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// In-memory file system that every Linux has, and the bytes that must be free there for a whole run.
-const MEMORY: &str = "/dev/shm";
-const ROOM: u64 = 256 << 20;
+const MEMORY_ROOT: &str = "/dev/shm";
+const MIN_FREE_BYTES: u64 = 256 << 20;
 /// Longest path that fits into the address of a unix socket, with its terminating zero.
-const SOCKET_PATH: usize = 108;
+const MAX_SOCKET_PATH: usize = 108;
 
 /// The stored record of a cluster.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -133,7 +133,7 @@ pub enum Error {
     },
     /// The holder of a cluster did not end after SIGKILL.
     #[error("the holder of the cluster, process {0}, does not end")]
-    Undead(i32),
+    HolderSurvived(i32),
 }
 
 /// Returns the default state root: `$XDG_STATE_HOME/numaresources`, or `~/.local/state/numaresources`; if that is not writable, this user's
@@ -154,19 +154,19 @@ pub fn default_root() -> PathBuf {
 /// Returns the state root for a cluster that ends with this process: in memory if there is enough room, otherwise the default one.
 ///
 /// Each pod has a dozen directories. A disk takes milliseconds to remove one, and the pods of a run would spend most of their time on that.
-pub fn passing_root() -> PathBuf {
-    let root = Path::new(MEMORY).join(format!("numaresources-{}", getuid()));
-    if has_room_in_memory() && is_own(&root) {
+pub fn temporary_root() -> PathBuf {
+    let root = Path::new(MEMORY_ROOT).join(format!("numaresources-{}", getuid()));
+    if has_free_memory() && is_own(&root) {
         root
     } else {
         default_root()
     }
 }
 
-fn has_room_in_memory() -> bool {
-    let is_in_memory = statfs(MEMORY).is_ok_and(|it| it.filesystem_type() == TMPFS_MAGIC);
-    let room = statvfs(MEMORY).map_or(0, |it| it.blocks_available() * it.fragment_size());
-    is_in_memory && room >= ROOM
+fn has_free_memory() -> bool {
+    let is_in_memory = statfs(MEMORY_ROOT).is_ok_and(|it| it.filesystem_type() == TMPFS_MAGIC);
+    let free = statvfs(MEMORY_ROOT).map_or(0, |it| it.blocks_available() * it.fragment_size());
+    is_in_memory && free >= MIN_FREE_BYTES
 }
 
 /// Returns whether a directory belongs to this user, because anybody could have made it; makes it when it is missing.
@@ -322,13 +322,13 @@ fn destroy(dir: &Path, record: &Record) -> Result<(), Error> {
 
 /// Removes a directory. Processes that are ending may still write files there, so it retries for a while.
 fn remove_tree(dir: &Path) -> std::io::Result<()> {
-    let deadline = Instant::now() + LAST_WRITES;
+    let deadline = Instant::now() + REMOVAL_TIMEOUT;
     loop {
         match fs_err::remove_dir_all(dir) {
             Err(error)
                 if error.kind() == ErrorKind::DirectoryNotEmpty && Instant::now() < deadline =>
             {
-                std::thread::sleep(AGAIN);
+                std::thread::sleep(RETRY_PAUSE);
             }
             other => return other,
         }
@@ -345,10 +345,10 @@ fn kill_holder(record: &Record) -> Result<(), Error> {
     }
     // A failure means that the process has ended, which the loop notices.
     let _ = kill(Pid::from_raw(holder.pid), Signal::SIGKILL);
-    let deadline = Instant::now() + END;
+    let deadline = Instant::now() + KILL_TIMEOUT;
     while holder.is_alive() {
         if Instant::now() > deadline {
-            return Err(Error::Undead(holder.pid));
+            return Err(Error::HolderSurvived(holder.pid));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -436,7 +436,7 @@ fn check_length(dir: &Path, claim: &Claim<'_>) -> Result<(), Error> {
         .unwrap_or_default();
     let length =
         dir.as_os_str().len() + "/nodes/".len() + longest_node + claim.longest_socket.len() + 1;
-    match length.checked_sub(SOCKET_PATH) {
+    match length.checked_sub(MAX_SOCKET_PATH) {
         None | Some(0) => Ok(()),
         Some(excess) => Err(Error::TooLong {
             dir: dir.to_owned(),
@@ -468,7 +468,7 @@ mod tests {
     }
 
     /// A process that no longer exists.
-    fn dead() -> ProcessRef {
+    fn ended_process() -> ProcessRef {
         let mut process = ProcessRef::current().unwrap();
         process.start_ticks += 1;
         process
@@ -509,14 +509,17 @@ mod tests {
         }
         fs_err::create_dir(root.path().join("stranger")).unwrap();
         fs_err::write(root.path().join("stranger/data"), "x").unwrap();
-        update(root.path(), "killed", |record| record.owner = dead()).unwrap();
+        update(root.path(), "killed", |record| {
+            record.owner = ended_process()
+        })
+        .unwrap();
         update(root.path(), "ended", |record| {
             record.detached = true;
-            record.holder = Some(dead());
+            record.holder = Some(ended_process());
         })
         .unwrap();
         update(root.path(), "kept", |record| {
-            record.owner = dead();
+            record.owner = ended_process();
             record.detached = true;
             record.holder = ProcessRef::current();
         })
@@ -576,7 +579,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         claim(root.path(), "one").unwrap();
         // This is our own ID with another start time: killing by ID alone would end this test.
-        update(root.path(), "one", |record| record.holder = Some(dead())).unwrap();
+        update(root.path(), "one", |record| {
+            record.holder = Some(ended_process())
+        })
+        .unwrap();
         assert!(remove(root.path(), "one").unwrap());
     }
 

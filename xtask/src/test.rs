@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 
 use crate::console::note;
 use crate::{cargo, image};
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let seed = args.seed()?;
     if level > Level::Plain {
         // before the tests, so that a build of several minutes shows its progress instead of looking like a hanging test
-        assets::locate(&Places::from_environment(None), &|progress| {
+        assets::locate(&SearchPath::from_environment(None), &|progress| {
             note(&progress.to_string());
         })
         .context("looking for the Kubernetes programs")?;

@@ -10,52 +10,52 @@ use kube::api::{Api, DeleteParams};
 use serde_json::json;
 use testbed::api_server::Decision;
 use testbed::openshift::Flavour;
-use testbed::rights::{self, Demand, Findings, Right};
+use testbed::permissions::{self, Findings, Permission, RequiredPermission};
 
 use crate::cluster::NAMESPACE;
 use crate::exporters::CR;
 use crate::installation::{Installation, SCHEDULER_CR, simulate_controllers};
 
 const LEADER_ELECTION: &str = "operator.md 6.7: leader election role (configmaps, leases, events)";
-const DEMANDED: [Demand; 7] = [
-    Demand {
+const DEMANDED: [RequiredPermission; 7] = [
+    RequiredPermission {
         line: LEADER_ELECTION,
         verbs: &["patch"],
         groups: &[""],
         resources: &["configmaps"],
     },
-    Demand {
+    RequiredPermission {
         line: LEADER_ELECTION,
         verbs: &["delete", "list", "patch", "watch"],
         groups: &["coordination.k8s.io"],
         resources: &["leases"],
     },
-    Demand {
+    RequiredPermission {
         line: LEADER_ELECTION,
         verbs: &["create", "patch"],
         groups: &[""],
         resources: &["events"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.7: networkpolicies create/delete/list/update/watch",
         verbs: &["delete"],
         groups: &["networking.k8s.io"],
         resources: &["networkpolicies"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.7: MCO kubeletconfigs, machineconfigpools get/list/watch",
         verbs: &["get"],
         groups: &["machineconfiguration.openshift.io"],
         resources: &["kubeletconfigs", "machineconfigpools"],
     },
     // clusters with the admission plugin OwnerReferencesPermissionEnforcement require it for the creation of owned objects
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.7: kubeletconfigs/finalizers update",
         verbs: &["update"],
         groups: &["machineconfiguration.openshift.io"],
         resources: &["kubeletconfigs/finalizers"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.7: both CRs /status get/patch/update, /finalizers update",
         verbs: &["get", "update"],
         groups: &["nodetopology.openshift.io"],
@@ -68,31 +68,31 @@ const DEMANDED: [Demand; 7] = [
     },
 ];
 
-/// Returns the rights in the roles of the operator's account.
-async fn granted(installation: &Installation) -> BTreeSet<Right> {
+/// Returns the permissions in the roles of the operator's account.
+async fn granted(installation: &Installation) -> BTreeSet<Permission> {
     let client = &installation.cluster.client;
     let cluster_roles: Api<ClusterRole> = Api::all(client.clone());
     let role = cluster_roles
         .get("numaresources-manager-role")
         .await
         .unwrap();
-    let mut rights = Right::all_of(&role.rules.unwrap(), None);
+    let mut permissions = Permission::all_of(&role.rules.unwrap(), None);
     let roles: Api<Role> = installation.cluster.namespaced();
     for name in [
         "numaresources-manager-role",
         "numaresources-leader-election-role",
     ] {
         let role = roles.get(name).await.unwrap();
-        rights.extend(Right::all_of(&role.rules.unwrap(), Some(NAMESPACE)));
+        permissions.extend(Permission::all_of(&role.rules.unwrap(), Some(NAMESPACE)));
     }
-    rights
+    permissions
 }
 
-/// The decisions about an operator's requests, and the rights that it has and passes on.
+/// The decisions about an operator's requests, and the permissions that it has and passes on.
 struct Life {
     decisions: Vec<Decision>,
-    granted: BTreeSet<Right>,
-    handed_on: BTreeSet<Right>,
+    granted: BTreeSet<Permission>,
+    handed_on: BTreeSet<Permission>,
 }
 
 /// Runs an operator that installs, follows changes, repairs damage, deletes what is dropped, and stops.
@@ -144,21 +144,21 @@ async fn life(flavour: Option<Flavour>) -> Life {
     }
 }
 
-/// Returns the rights in the operands' roles. The operator must have each right that it grants.
-async fn handed_on(installation: &Installation) -> BTreeSet<Right> {
+/// Returns the permissions in the operands' roles. The operator must have each permission that it grants.
+async fn handed_on(installation: &Installation) -> BTreeSet<Permission> {
     let client = &installation.cluster.client;
     let cluster_roles: Api<ClusterRole> = Api::all(client.clone());
     let roles: Api<Role> = installation.cluster.namespaced();
-    let mut rights = BTreeSet::new();
+    let mut permissions = BTreeSet::new();
     for name in ["rte", "topology-aware-scheduler"] {
         let role = cluster_roles.get(name).await.unwrap();
-        rights.extend(Right::all_of(&role.rules.unwrap(), None));
+        permissions.extend(Permission::all_of(&role.rules.unwrap(), None));
     }
     for name in ["rte", "topology-aware-scheduler-leader-elect"] {
         let role = roles.get(name).await.unwrap();
-        rights.extend(Right::all_of(&role.rules.unwrap(), Some(NAMESPACE)));
+        permissions.extend(Permission::all_of(&role.rules.unwrap(), Some(NAMESPACE)));
     }
-    rights
+    permissions
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,7 +174,7 @@ async fn permissions_are_what_is_used_handed_on_or_demanded() {
         .cloned()
         .collect();
     assert_eq!(
-        rights::compare(&own, &decisions, &DEMANDED),
+        permissions::compare(&own, &decisions, &DEMANDED),
         Findings::default()
     );
 }

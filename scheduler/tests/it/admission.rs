@@ -209,7 +209,7 @@ impl TestNode {
         for gone in self.kubelet.restart().unwrap().keys() {
             self.pods.remove(gone);
         }
-        self.kubelet.announce(&self.machine);
+        self.kubelet.register_devices(&self.machine);
         let recipe = PodRecipe {
             containers: vec![ContainerRecipe::default()],
             ..PodRecipe::default()

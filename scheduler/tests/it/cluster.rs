@@ -28,7 +28,7 @@ use testbed::api_server::{self, ApiServer};
 use testbed::embedded::node::addresses::Block;
 use testbed::faults::Faults;
 use testbed::lane::Lane;
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 use wait_timeout::ChildExt as _;
 
 pub(crate) const PROFILE: &str = "topo-aware-scheduler";
@@ -225,7 +225,7 @@ impl Cluster {
         let Lane::Local = Lane::from_environment().unwrap() else {
             return None;
         };
-        let programs = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
+        let programs = assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
         let kubeconfig = self.files.path().join("admin-kubeconfig");
         api_server::write(&self.server.admin_kubeconfig().unwrap(), &kubeconfig).unwrap();
         let process = Command::new(&programs.kube_controller_manager)

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use suite::binaries;
 use testbed::embedded::EmbeddedSpec;
 use testbed::lane::{Cluster, Lane, Spec};
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 use testbed::local::kubelet::{TopologyPolicy, TopologyScope};
 use testbed::local::{ClusterSpec, KubeletSettings, NodePlan};
 use testbed::openshift::Flavour;
@@ -59,7 +59,7 @@ impl TestCluster {
             Lane::Local => Spec::Local(ClusterSpec {
                 name: "chain".to_owned(),
                 state_root: dir.path().to_owned(),
-                assets: assets::locate(&Places::from_environment(None), &|_| {}).unwrap(),
+                assets: assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap(),
                 bin_dir,
                 nodes,
                 hide_allocations: false,

@@ -18,7 +18,7 @@ use suite::setup::{self, Options};
 use testbed::embedded::{EmbeddedCluster, EmbeddedSpec};
 use testbed::lane;
 use testbed::local::NodePlan;
-use testbed::rights::{self, Demand, Findings, Right};
+use testbed::permissions::{self, Findings, Permission, RequiredPermission};
 
 use crate::harness::run_scenarios;
 
@@ -46,13 +46,13 @@ async fn exporters_and_scheduler_have_no_right_that_they_do_not_use_unless_the_o
 
 /// What an account may do, and what it requested.
 struct Account {
-    granted: BTreeSet<Right>,
+    granted: BTreeSet<Permission>,
     asked: Vec<testbed::api_server::Decision>,
 }
 
 impl Account {
-    fn compare(&self, demands: &[Demand]) -> Findings {
-        rights::compare(&self.granted, &self.asked, demands)
+    fn compare(&self, demands: &[RequiredPermission]) -> Findings {
+        permissions::compare(&self.granted, &self.asked, demands)
     }
 }
 
@@ -106,7 +106,7 @@ async fn scenarios(kubeconfig: &Path) -> Outcome {
 }
 
 /// Reads the roles of both accounts as soon as they exist, because they are deleted at the end of the run.
-async fn roles(client: Client) -> [BTreeSet<Right>; 2] {
+async fn roles(client: Client) -> [BTreeSet<Permission>; 2] {
     let everywhere = Api::<ClusterRole>::all(client.clone());
     let here = Api::<Role>::namespaced(client, names::NAMESPACE);
     let accounts = [
@@ -125,10 +125,13 @@ async fn roles(client: Client) -> [BTreeSet<Right>; 2] {
             ) else {
                 continue;
             };
-            let mut rights = Right::all_of(&wide.rules.unwrap_or_default(), None);
+            let mut permissions = Permission::all_of(&wide.rules.unwrap_or_default(), None);
             let namespace = Some(names::NAMESPACE);
-            rights.extend(Right::all_of(&narrow.rules.unwrap_or_default(), namespace));
-            all.push(rights);
+            permissions.extend(Permission::all_of(
+                &narrow.rules.unwrap_or_default(),
+                namespace,
+            ));
+            all.push(permissions);
         }
         if let Ok(both) = all.try_into() {
             return both;
@@ -142,22 +145,22 @@ const READ: &[&str] = &["get", "list", "watch"];
 const COORDINATION: &[&str] = &["coordination.k8s.io"];
 const CORE: &[&str] = &[""];
 
-const EXPORTER_DEMANDS: [Demand; 1] = [Demand {
+const EXPORTER_DEMANDS: [RequiredPermission; 1] = [RequiredPermission {
     line: "operator.md 6.3: ClusterRole rte, noderesourcetopologies list, nodes list",
     verbs: &["list"],
     groups: &["", "topology.node.k8s.io"],
     resources: &["nodes", "noderesourcetopologies"],
 }];
 
-/// Lines of the reference's tables with rights that are not all used.
-const SCHEDULER_DEMANDS: [Demand; 14] = [
-    Demand {
+/// Lines of the reference's tables with permissions that are not all used.
+const SCHEDULER_DEMANDS: [RequiredPermission; 14] = [
+    RequiredPermission {
         line: "operator.md 6.6: events (core and events.k8s.io)",
         verbs: &["create", "patch", "update"],
         groups: &["", "events.k8s.io"],
         resources: &["events"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.6: nodes; replicationcontrollers, services, namespaces; persistentvolumeclaims, persistentvolumes",
         verbs: READ,
         groups: CORE,
@@ -170,37 +173,37 @@ const SCHEDULER_DEMANDS: [Demand; 14] = [
             "persistentvolumes",
         ],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.6: pods",
         verbs: &["get"],
         groups: CORE,
         resources: &["pods"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.6: bindings, pods/binding",
         verbs: &["create"],
         groups: CORE,
         resources: &["bindings"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.6: pods/status",
         verbs: &["update"],
         groups: CORE,
         resources: &["pods/status"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.6: apps and extensions replicasets; apps statefulsets; policy poddisruptionbudgets",
         verbs: READ,
         groups: &["apps", "extensions", "policy"],
         resources: &["replicasets", "statefulsets", "poddisruptionbudgets"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.6: leases, name numa-scheduler-leader",
         verbs: &["list", "update", "watch"],
         groups: COORDINATION,
         resources: &["leases"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.6: leasecandidates",
         verbs: &[
             "create",
@@ -215,19 +218,19 @@ const SCHEDULER_DEMANDS: [Demand; 14] = [
         groups: COORDINATION,
         resources: &["leasecandidates"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.6: tokenreviews, which only a reader of metrics causes",
         verbs: &["create"],
         groups: &["authentication.k8s.io"],
         resources: &["tokenreviews"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.6: subjectaccessreviews, which only a reader of metrics causes",
         verbs: &["create"],
         groups: &["authorization.k8s.io"],
         resources: &["subjectaccessreviews"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.6: storage.k8s.io csinodes, storageclasses, csidrivers, csistoragecapacities, volumeattachments",
         verbs: READ,
         groups: &["storage.k8s.io"],
@@ -239,19 +242,19 @@ const SCHEDULER_DEMANDS: [Demand; 14] = [
             "volumeattachments",
         ],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.6: resource.k8s.io deviceclasses, resourceclaims, resourceslices",
         verbs: READ,
         groups: &["resource.k8s.io"],
         resources: &["deviceclasses", "resourceclaims", "resourceslices"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.6: noderesourcetopologies",
         verbs: &["get"],
         groups: &["topology.node.k8s.io"],
         resources: &["noderesourcetopologies"],
     },
-    Demand {
+    RequiredPermission {
         line: "operator.md 6.6: Role topology-aware-scheduler-leader-elect, endpoints create, get, update",
         verbs: &["create", "get", "update"],
         groups: CORE,

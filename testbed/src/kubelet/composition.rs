@@ -14,13 +14,13 @@ pub struct Composition {
     /// Sequences of 8 or more pods.
     pub long: usize,
     /// Sequences with a refused pod.
-    pub refusing: usize,
+    pub with_refusal: usize,
     /// Sequences with a deletion while other pods stay.
-    pub deleting: usize,
+    pub with_deletion: usize,
     /// Sequences with a restart of the kubelet.
-    pub restarting: usize,
+    pub with_restart: usize,
     /// Sequences with a pod that ended for a critical one.
-    pub preempting: usize,
+    pub with_preemption: usize,
     /// Sequences with their state files, byte for byte.
     pub with_files: usize,
     /// Number of pods.
@@ -80,17 +80,19 @@ impl Composition {
         self.sequences += 1;
         self.pods += pods;
         self.long += usize::from(pods >= 8);
-        self.deleting += has(|operation| matches!(operation, Operation::Delete { .. }));
-        self.restarting += has(|operation| matches!(operation, Operation::Restart { .. }));
+        self.with_deletion += has(|operation| matches!(operation, Operation::Delete { .. }));
+        self.with_restart += has(|operation| matches!(operation, Operation::Restart { .. }));
         self.with_files += usize::from(sequence.files.is_some());
         let steps = &sequence.steps;
-        let refused = steps.iter().filter_map(|step| step.seen.refusal.as_ref());
-        let failed = || steps.iter().flat_map(|step| step.seen.failed.values());
-        self.refusing += usize::from(refused.clone().next().is_some());
+        let refused = steps
+            .iter()
+            .filter_map(|step| step.observed.refusal.as_ref());
+        let failed = || steps.iter().flat_map(|step| step.observed.failed.values());
+        self.with_refusal += usize::from(refused.clone().next().is_some());
         let preempts = |step: &Step| {
-            matches!(step.operation, Operation::Create { .. }) && !step.seen.failed.is_empty()
+            matches!(step.operation, Operation::Create { .. }) && !step.observed.failed.is_empty()
         };
-        self.preempting += usize::from(steps.iter().any(preempts));
+        self.with_preemption += usize::from(steps.iter().any(preempts));
         self.reasons
             .extend(refused.chain(failed()).map(|end| end.reason.clone()));
         self.reasons.remove("");

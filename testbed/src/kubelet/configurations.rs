@@ -123,7 +123,7 @@ const OPTIONS: [&[&str]; 11] = [
 const ALPHA: [&str; 2] = ["align-by-socket", "distribute-cpus-across-cores"];
 
 /// Kubelet settings by name.
-pub type Named = Vec<(String, KubeletSettings)>;
+pub type NamedSettings = Vec<(String, KubeletSettings)>;
 
 /// Unusual machines: zones of different sizes, four threads per core.
 const UNUSUAL_MACHINES: [&str; 2] = [
@@ -149,7 +149,7 @@ devices: {example.com/deviceA: [2, 1]}
 
 /// Returns every machine with the kubelet settings that it is recorded with, by name. Each has eight to ten of them, so that together they
 /// cover all policies and scopes, and all options that each policy allows.
-pub fn all() -> Result<Vec<(Machine, Named)>, profile::Error> {
+pub fn all() -> Result<Vec<(Machine, NamedSettings)>, profile::Error> {
     let mut all = usual()?;
     for text in UNUSUAL_MACHINES {
         let machine = profile::from_yaml(text)?;
@@ -160,11 +160,11 @@ pub fn all() -> Result<Vec<(Machine, Named)>, profile::Error> {
 }
 
 /// Returns some machines, each with some of its kubelet settings, chosen by seed.
-pub fn some(
+pub fn sample(
     seed: u64,
     machines: usize,
     each: usize,
-) -> Result<Vec<(Machine, Named)>, profile::Error> {
+) -> Result<Vec<(Machine, NamedSettings)>, profile::Error> {
     let mut random = Random::new(seed);
     let mut shuffle = |left: usize| random.between(0, left as u64 - 1) as usize;
     let mut all = all()?;
@@ -180,7 +180,7 @@ pub fn some(
 }
 
 /// Policy, scope, CPU manager options, topology manager options, name.
-type Round = (
+type Variant = (
     TopologyPolicy,
     TopologyScope,
     &'static [&'static str],
@@ -188,7 +188,7 @@ type Round = (
     &'static str,
 );
 
-fn unusual(machine: &Machine) -> Named {
+fn unusual(machine: &Machine) -> NamedSettings {
     use TopologyPolicy::{BestEffort, None as NoPolicy, Restricted, SingleNumaNode};
     use TopologyScope::{Container, Pod};
     let closest = &[("prefer-closest-numa-nodes", "true")];
@@ -196,7 +196,7 @@ fn unusual(machine: &Machine) -> Named {
         ("max-allowable-numa-nodes", "9"),
         ("prefer-closest-numa-nodes", "true"),
     ];
-    let rounds: [Round; 8] = [
+    let variants: [Variant; 8] = [
         (
             SingleNumaNode,
             Container,
@@ -254,9 +254,9 @@ fn unusual(machine: &Machine) -> Named {
             "counted-restricted-container",
         ),
     ];
-    let mut list = Named::new();
-    for (round, (policy, scope, options, rules, policy_name)) in rounds.into_iter().enumerate() {
-        let mut settings = settings(machine, round, options);
+    let mut list = NamedSettings::new();
+    for (number, (policy, scope, options, rules, policy_name)) in variants.into_iter().enumerate() {
+        let mut settings = settings(machine, number, options);
         settings.topology_manager_policy = policy;
         settings.topology_manager_scope = scope;
         settings.topology_manager_policy_options = rules
@@ -266,7 +266,7 @@ fn unusual(machine: &Machine) -> Named {
         if policy_name.starts_with("few-pods") {
             settings
                 .extra
-                .insert("maxPods".to_owned(), json!(round + 1));
+                .insert("maxPods".to_owned(), json!(number + 1));
         }
         if policy_name.starts_with("counted") {
             // The kubelet chooses the reserved CPUs itself, because only amounts are reserved.
@@ -281,30 +281,30 @@ fn unusual(machine: &Machine) -> Named {
                 .extra
                 .insert("reservedSystemCPUs".to_owned(), json!(""));
         }
-        let name = format!("{}-{round}-{policy_name}", machine.name());
+        let name = format!("{}-{number}-{policy_name}", machine.name());
         list.push((name, settings));
     }
     list
 }
 
-fn usual() -> Result<Vec<(Machine, Named)>, profile::Error> {
+fn usual() -> Result<Vec<(Machine, NamedSettings)>, profile::Error> {
     let mut all = Vec::new();
     for (index, text) in MACHINES.iter().enumerate() {
         let machine = profile::from_yaml(text)?;
-        let mut list = Named::new();
-        for round in 0..10 {
-            let (policy, scope, policy_name) = POLICIES[round % POLICIES.len()];
-            let mut options = OPTIONS[(round + index * 2) % OPTIONS.len()];
+        let mut list = NamedSettings::new();
+        for number in 0..10 {
+            let (policy, scope, policy_name) = POLICIES[number % POLICIES.len()];
+            let mut options = OPTIONS[(number + index * 2) % OPTIONS.len()];
             if options.contains(&"align-by-socket") && policy == TopologyPolicy::SingleNumaNode {
                 options = &["full-pcpus-only"];
             }
-            let mut settings = settings(&machine, round, options);
+            let mut settings = settings(&machine, number, options);
             settings.topology_manager_policy = policy;
             settings.topology_manager_scope = scope;
             if matches!(
                 policy,
                 TopologyPolicy::BestEffort | TopologyPolicy::Restricted
-            ) && round % 3 == 1
+            ) && number % 3 == 1
             {
                 settings
                     .topology_manager_policy_options
@@ -316,7 +316,7 @@ fn usual() -> Result<Vec<(Machine, Named)>, profile::Error> {
                 .map(String::as_str)
                 .collect();
             let name = format!(
-                "{}-{round}-{policy_name}-{}",
+                "{}-{number}-{policy_name}-{}",
                 machine.name(),
                 shown.join("+")
             );
@@ -327,17 +327,17 @@ fn usual() -> Result<Vec<(Machine, Named)>, profile::Error> {
     Ok(all)
 }
 
-fn settings(machine: &Machine, round: usize, options: &[&str]) -> KubeletSettings {
+fn settings(machine: &Machine, number: usize, options: &[&str]) -> KubeletSettings {
     let mut settings = KubeletSettings {
         reserved_memory_per_zone: 512 * MIB,
         ..KubeletSettings::default()
     };
-    match round {
+    match number {
         8 => settings.memory_manager_policy = MemoryPolicy::None,
         9 => settings.cpu_manager_policy = CpuPolicy::None,
         _ => {}
     }
-    settings.reserved_cpus = match round % 4 {
+    settings.reserved_cpus = match number % 4 {
         1 => Some(machine.core_cpus(0)),
         2 => Some(vec![0, machine.total_cpus() - 1]),
         3 => Some(vec![1]),

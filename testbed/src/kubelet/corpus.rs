@@ -68,7 +68,8 @@ pub struct Step {
     /// The operation.
     pub operation: Operation,
     /// What was observed afterwards.
-    pub seen: Seen,
+    #[serde(rename = "seen")]
+    pub observed: Observation,
 }
 
 /// An operation on the node.
@@ -99,7 +100,7 @@ pub enum Operation {
 
 /// Everything that can be observed of a kubelet's resource managers.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub struct Seen {
+pub struct Observation {
     /// Why the created pod was refused; none if it was admitted or the operation creates none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use self::select::Shortage;
 use self::topology::{Cpus, Level, Topology};
-use super::workload::{ContainerKind, Unit, Workload};
+use super::workload::{ContainerKind, ContainerRequest, Workload};
 
 /// Policy options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub enum Error {
 
 /// Why a kubelet does not start with the CPU state that it finds, in the kubelet's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum StateMismatch {
     /// It was written under another policy.
     #[error(
         "could not restore state from checkpoint: configured policy \"{configured}\" differs from state checkpoint policy \"{found}\", please drain this node and delete the CPU manager checkpoint file \"/var/lib/kubelet/cpu_manager_state\" before restarting Kubelet"
@@ -187,12 +187,12 @@ impl Manager {
     }
 
     /// Returns the hints for one container.
-    pub fn hints(&self, pod: &Workload, unit: &Unit) -> ProviderHints {
-        let count = unit.exclusive_cpus(pod);
+    pub fn hints(&self, pod: &Workload, container: &ContainerRequest) -> ProviderHints {
+        let count = container.exclusive_cpus(pod);
         if !self.is_static || count == 0 {
             return ProviderHints::new();
         }
-        let hints = match self.exclusive(&pod.uid, &unit.name) {
+        let hints = match self.exclusive(&pod.uid, &container.name) {
             Some(held) if held.len() == count => self.generate(held, &Cpus::new(), count),
             Some(_) => Vec::new(),
             None => self.generate(&self.available(), &self.reusable(&pod.uid), count),
@@ -207,9 +207,9 @@ impl Manager {
             return ProviderHints::new();
         }
         let mut held = Cpus::new();
-        for unit in &pod.units {
-            let wanted = unit.exclusive_cpus(pod);
-            let Some(cpus) = self.exclusive(&pod.uid, &unit.name) else {
+        for container in &pod.containers {
+            let wanted = container.exclusive_cpus(pod);
+            let Some(cpus) = self.exclusive(&pod.uid, &container.name) else {
                 continue;
             };
             if wanted != 0 && cpus.len() != wanted {
@@ -230,10 +230,7 @@ impl Manager {
     fn generate(&self, available: &Cpus, reusable: &Cpus, count: usize) -> Vec<Hint> {
         let inside = |set: &Cpus, mask: NumaMask| {
             set.iter()
-                .filter(|cpu| {
-                    self.zone_mask(**cpu)
-                        .is_some_and(|zone| mask.contains(zone))
-                })
+                .filter(|cpu| self.zone_of(**cpu).is_some_and(|zone| mask.contains(zone)))
                 .count()
         };
         let all = self.topology.all();
@@ -260,7 +257,7 @@ impl Manager {
             .collect()
     }
 
-    fn zone_mask(&self, cpu: u32) -> Option<ZoneId> {
+    fn zone_of(&self, cpu: u32) -> Option<ZoneId> {
         ZoneId::new(u64::from(self.topology.group(cpu, Level::Zone)?))
     }
 
@@ -281,18 +278,18 @@ impl Manager {
     pub fn allocate(
         &mut self,
         pod: &Workload,
-        unit: &Unit,
+        container: &ContainerRequest,
         affinity: Option<NumaMask>,
     ) -> Result<(), Error> {
-        let count = unit.exclusive_cpus(pod);
+        let count = container.exclusive_cpus(pod);
         if !self.is_static || count == 0 {
             return Ok(());
         }
         if self.options.full_cores {
             self.check_cores(count)?;
         }
-        if let Some(held) = self.exclusive(&pod.uid, &unit.name).cloned() {
-            self.update_reuse(&pod.uid, unit, &held);
+        if let Some(held) = self.exclusive(&pod.uid, &container.name).cloned() {
+            self.update_reuse(&pod.uid, container, &held);
             return Ok(());
         }
         let mut pool = self.available();
@@ -307,11 +304,11 @@ impl Manager {
         let more = select::take(&self.topology, &self.options, &rest, count - taken.len())?;
         taken.extend(more);
         self.default.retain(|cpu| !taken.contains(cpu));
-        self.update_reuse(&pod.uid, unit, &taken);
+        self.update_reuse(&pod.uid, container, &taken);
         self.entries
             .entry(pod.uid.clone())
             .or_default()
-            .insert(unit.name.clone(), taken);
+            .insert(container.name.clone(), taken);
         Ok(())
     }
 
@@ -343,15 +340,15 @@ impl Manager {
                     let socket = self.topology.group(*cpu, Level::Socket);
                     socket.is_some_and(|socket| sockets.contains(&socket))
                 } else {
-                    self.zone_mask(*cpu).is_some_and(|zone| mask.contains(zone))
+                    self.zone_of(*cpu).is_some_and(|zone| mask.contains(zone))
                 }
             })
             .collect()
     }
 
-    fn update_reuse(&mut self, pod: &str, unit: &Unit, cpus: &Cpus) {
+    fn update_reuse(&mut self, pod: &str, container: &ContainerRequest, cpus: &Cpus) {
         let mut reuse = self.reusable(pod);
-        if unit.kind == ContainerKind::Init {
+        if container.kind == ContainerKind::Init {
             reuse.extend(cpus);
         } else {
             reuse.retain(|cpu| !cpus.contains(cpu));
@@ -365,9 +362,9 @@ impl Manager {
     }
 
     /// Takes over the state file of a kubelet with other settings, or returns why the kubelet ends instead (kubelet-node.md 11).
-    pub fn resume(&mut self, before: &Self) -> Result<(), Unfit> {
+    pub fn restore(&mut self, before: &Self) -> Result<(), StateMismatch> {
         if self.is_static != before.is_static {
-            return Err(Unfit::Policy {
+            return Err(StateMismatch::Policy {
                 configured: policy(self.is_static),
                 found: policy(before.is_static),
             });
@@ -382,22 +379,22 @@ impl Manager {
         }
         if found.is_empty() {
             return if before.is_in_use() {
-                Err(Unfit::NoShared)
+                Err(StateMismatch::NoShared)
             } else {
                 Ok(())
             };
         }
         let kept: Cpus = self.reserved.intersection(found).copied().collect();
         if self.options.strict && !kept.is_empty() {
-            return Err(Unfit::StrictlyReserved(list(&kept), list(found)));
+            return Err(StateMismatch::StrictlyReserved(list(&kept), list(found)));
         }
         if !self.options.strict && kept != self.reserved {
-            return Err(Unfit::Reserved(list(&self.reserved), list(found)));
+            return Err(StateMismatch::Reserved(list(&self.reserved), list(found)));
         }
         let exclusive = before.entries.values().flat_map(BTreeMap::values);
         let known: Cpus = exclusive.flatten().chain(found).copied().collect();
         if known != all {
-            return Err(Unfit::Available(list(&all), list(&known)));
+            return Err(StateMismatch::Available(list(&all), list(&known)));
         }
         self.default.clone_from(found);
         self.entries.clone_from(&before.entries);

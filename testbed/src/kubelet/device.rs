@@ -6,7 +6,7 @@ use topology::hint::{Hint, ProviderHints, masks};
 use topology::mask::{NumaMask, ZoneId};
 
 use super::corpus::DeviceEntry;
-use super::workload::{Amounts, ContainerKind, Unit, Workload};
+use super::workload::{Amounts, ContainerKind, ContainerRequest, Workload};
 
 type Ids = BTreeSet<String>;
 
@@ -65,7 +65,7 @@ pub enum Error {
 
 /// The kubelet's request for a plugin's preferred allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct PreferenceRequest {
     /// The plugin's resource.
     pub resource: String,
     /// Devices to choose from.
@@ -76,26 +76,26 @@ pub struct Question {
     pub count: usize,
 }
 
-/// The plugins' preferred allocations. The manager itself does not call plugins: it notes a question that has no answer here. The caller
+/// The plugins' preferred allocations. The manager itself does not call plugins: it keeps a request that has no answer here. The caller
 /// then asks the plugin and repeats the allocation.
 #[derive(Clone, Debug, Default)]
-pub struct Advice {
+pub struct DevicePreferences {
     /// Resources whose plugins offer preferred allocations.
     pub resources: BTreeSet<String>,
     /// Their answers.
-    pub answers: Vec<(Question, BTreeSet<String>)>,
+    pub answers: Vec<(PreferenceRequest, BTreeSet<String>)>,
 }
 
-/// The moment of an allocation.
+/// What the kubelet does during an allocation.
 #[derive(Clone, Copy, Debug)]
-pub enum Moment<'a> {
+pub enum KubeletPhase<'a> {
     /// The kubelet runs, and these pods are active: devices of other pods are free.
-    Runs {
+    Running {
         /// Their UIDs.
         active: &'a BTreeSet<String>,
     },
     /// The kubelet starts and admits the pods that it finds: devices of other pods stay allocated.
-    Starts {
+    Starting {
         /// Whether the container runs according to the runtime.
         is_running: bool,
     },
@@ -107,18 +107,18 @@ pub struct Manager {
     zones: Vec<ZoneId>,
     /// Resource → ID → device; empty after a restart of the kubelet until the plugin has registered.
     plugins: BTreeMap<String, BTreeMap<String, Device>>,
-    /// Resource → ID → numbers of its zones as last announced, -1 for none.
-    places: BTreeMap<String, BTreeMap<String, Vec<i64>>>,
+    /// Resource → ID → numbers of its zones as last reported, -1 for none.
+    zone_numbers: BTreeMap<String, BTreeMap<String, Vec<i64>>>,
     /// Pod → container → resource → IDs.
     held: BTreeMap<String, BTreeMap<String, BTreeMap<String, Ids>>>,
     /// The UID of one pod, and resource → IDs of its finished init containers.
     reuse: Option<(String, BTreeMap<String, Ids>)>,
     written: Vec<DeviceEntry>,
     /// Devices to take first where the kubelet's order is unspecified.
-    favourites: Vec<DeviceEntry>,
-    advice: Advice,
-    /// The first question that the advice does not answer.
-    question: Option<Question>,
+    first_choice: Vec<DeviceEntry>,
+    preferences: DevicePreferences,
+    /// The first request that `preferences` does not answer.
+    open_request: Option<PreferenceRequest>,
 }
 
 impl Manager {
@@ -130,16 +130,16 @@ impl Manager {
         }
     }
 
-    /// Takes the full list of devices that a plugin announces, and writes the checkpoint.
-    pub fn announce(&mut self, resource: &str, devices: BTreeMap<String, Device>) {
-        let places = self.places.entry(resource.to_owned()).or_default();
+    /// Takes the full list of devices that a plugin reports, and writes the checkpoint.
+    pub fn set_devices(&mut self, resource: &str, devices: BTreeMap<String, Device>) {
+        let zone_numbers = self.zone_numbers.entry(resource.to_owned()).or_default();
         for (id, device) in &devices {
             let zones = device.zones.iter().flatten();
             let mut numbers: Vec<i64> = zones.map(|zone| i64::from(zone.get())).collect();
             if numbers.is_empty() {
                 numbers.push(-1);
             }
-            places.insert(id.clone(), numbers);
+            zone_numbers.insert(id.clone(), numbers);
         }
         self.plugins.insert(resource.to_owned(), devices);
         self.write();
@@ -184,30 +184,30 @@ impl Manager {
 
     /// Chooses the devices to take first where the kubelet takes any. It iterates over hash tables there, the model takes the lowest IDs. A
     /// replay passes the devices that the kubelet took; the model takes them only where the rules allow it.
-    pub fn favour(&mut self, entries: Vec<DeviceEntry>) {
-        self.favourites = entries;
+    pub fn set_first_choice(&mut self, entries: Vec<DeviceEntry>) {
+        self.first_choice = entries;
     }
 
     /// Sets the plugins' preferred allocations for later calls.
-    pub fn advise(&mut self, advice: Advice) {
-        self.advice = advice;
+    pub fn set_preferences(&mut self, preferences: DevicePreferences) {
+        self.preferences = preferences;
     }
 
-    /// Returns the first question without an answer. Devices that were chosen since may not be those that the plugin prefers.
-    pub fn take_question(&mut self) -> Option<Question> {
-        self.question.take()
+    /// Returns the first request without an answer. Devices that were chosen since may not be those that the plugin prefers.
+    pub fn take_preference_request(&mut self) -> Option<PreferenceRequest> {
+        self.open_request.take()
     }
 
     /// Returns the devices that the plugin of a resource prefers, if it offers preferred allocations.
-    fn preferred(&mut self, question: Question) -> Ids {
-        if !self.advice.resources.contains(&question.resource) {
+    fn preferred(&mut self, request: PreferenceRequest) -> Ids {
+        if !self.preferences.resources.contains(&request.resource) {
             return Ids::new();
         }
-        let mut known = self.advice.answers.iter();
-        if let Some((_, ids)) = known.find(|(asked, _)| *asked == question) {
+        let mut known = self.preferences.answers.iter();
+        if let Some((_, ids)) = known.find(|(asked, _)| *asked == request) {
             return ids.clone();
         }
-        self.question.get_or_insert(question);
+        self.open_request.get_or_insert(request);
         Ids::new()
     }
 
@@ -265,12 +265,12 @@ impl Manager {
     }
 
     /// Returns the zones of a device; none if the device is unknown or has no topology.
-    fn near(&self, resource: &str, id: &str) -> Option<&Vec<ZoneId>> {
+    fn zones_of(&self, resource: &str, id: &str) -> Option<&Vec<ZoneId>> {
         self.device(resource, id)?.zones.as_ref()
     }
 
     fn touches(&self, resource: &str, id: &str, mask: NumaMask) -> bool {
-        self.near(resource, id)
+        self.zones_of(resource, id)
             .is_some_and(|zones| zones.iter().any(|zone| mask.contains(*zone)))
     }
 
@@ -293,9 +293,9 @@ impl Manager {
     }
 
     /// Returns the hints for one container.
-    pub fn hints(&self, pod: &Workload, unit: &Unit) -> ProviderHints {
-        let held = self.held(&pod.uid, &unit.name);
-        self.hints_for(&unit.limits, |resource| {
+    pub fn hints(&self, pod: &Workload, container: &ContainerRequest) -> ProviderHints {
+        let held = self.held(&pod.uid, &container.name);
+        self.hints_for(&container.limits, |resource| {
             let ids = held
                 .and_then(|held| held.get(resource))
                 .cloned()
@@ -306,7 +306,7 @@ impl Manager {
 
     /// Returns the hints for a whole pod.
     pub fn pod_hints(&self, pod: &Workload) -> ProviderHints {
-        let limits = pod.peak(|unit| unit.limits.clone());
+        let limits = pod.peak(|container| container.limits.clone());
         self.hints_for(&limits, |resource| {
             let ids = self
                 .held
@@ -363,7 +363,7 @@ impl Manager {
             }
             let located = reusable
                 .iter()
-                .filter(|id| self.near(resource, id).is_some())
+                .filter(|id| self.zones_of(resource, id).is_some())
                 .count();
             let reused = touching(&mut reusable.iter());
             if reused < located {
@@ -383,9 +383,9 @@ impl Manager {
     pub fn allocate(
         &mut self,
         pod: &Workload,
-        unit: &Unit,
+        container: &ContainerRequest,
         affinity: Option<NumaMask>,
-        moment: Moment<'_>,
+        phase: KubeletPhase<'_>,
     ) -> Result<(), Error> {
         if self
             .reuse
@@ -395,29 +395,29 @@ impl Manager {
             self.reuse = Some((pod.uid.clone(), BTreeMap::new()));
         }
         let mut changed = false;
-        let mut is_clean = false;
-        for (resource, amount) in &unit.limits {
+        let mut is_stale_removed = false;
+        for (resource, amount) in &container.limits {
             let count = usize::try_from(*amount).unwrap_or_default();
             if !self.is_known(resource) {
                 continue;
             }
-            if let Moment::Runs { active } = moment
-                && !is_clean
+            if let KubeletPhase::Running { active } = phase
+                && !is_stale_removed
             {
                 self.remove_stale(active);
-                is_clean = true;
+                is_stale_removed = true;
             }
-            let held = self.held_of(pod, unit, resource, count)?;
-            if let Moment::Starts { is_running: true } = moment {
+            let held = self.held_of(pod, container, resource, count)?;
+            if let KubeletPhase::Starting { is_running: true } = phase {
                 // a running container keeps its devices, whether their plugin has registered or not
                 continue;
             }
-            let chosen = self.choose(pod, unit, resource, (count, held), affinity)?;
+            let chosen = self.choose(pod, container, resource, (count, held), affinity)?;
             if !chosen.is_empty() {
                 self.held
                     .entry(pod.uid.clone())
                     .or_default()
-                    .entry(unit.name.clone())
+                    .entry(container.name.clone())
                     .or_default()
                     .insert(resource.clone(), chosen);
                 changed = true;
@@ -426,7 +426,7 @@ impl Manager {
         if changed {
             self.write();
         }
-        self.update_reuse(pod, unit);
+        self.update_reuse(pod, container);
         Ok(())
     }
 
@@ -434,19 +434,19 @@ impl Manager {
     fn held_of(
         &self,
         pod: &Workload,
-        unit: &Unit,
+        container: &ContainerRequest,
         resource: &str,
         count: usize,
     ) -> Result<Ids, Error> {
         let held = self
-            .held(&pod.uid, &unit.name)
+            .held(&pod.uid, &container.name)
             .and_then(|resources| resources.get(resource))
             .cloned()
             .unwrap_or_default();
         if !held.is_empty() && held.len() != count {
             return Err(Error::Changed {
                 pod: pod.uid.clone(),
-                container: unit.name.clone(),
+                container: container.name.clone(),
                 resource: resource.to_owned(),
                 held: held.len(),
                 requested: count,
@@ -459,7 +459,7 @@ impl Manager {
     fn choose(
         &mut self,
         pod: &Workload,
-        unit: &Unit,
+        container: &ContainerRequest,
         resource: &str,
         (count, held): (usize, Ids),
         affinity: Option<NumaMask>,
@@ -477,18 +477,18 @@ impl Manager {
         if !held.is_empty() || count == 0 {
             return Ok(Ids::new());
         }
-        let favourites: Ids = self
-            .favourites
+        let first_choice: Ids = self
+            .first_choice
             .iter()
             .filter(|entry| {
-                (&entry.pod, &entry.container) == (&pod.uid, &unit.name)
+                (&entry.pod, &entry.container) == (&pod.uid, &container.name)
                     && entry.resource == resource
             })
             .flat_map(|entry| entry.ids.values().flatten().cloned())
             .collect();
         let mut chosen = Ids::new();
         let reusable = self.reusable(&pod.uid, resource);
-        pick(&reusable, count, &favourites, &mut chosen);
+        pick(&reusable, count, &first_choice, &mut chosen);
         let needed = count - chosen.len();
         if needed == 0 {
             return Ok(chosen);
@@ -503,25 +503,25 @@ impl Manager {
             });
         }
         let [aligned, unaligned, anywhere] = self.by_affinity(resource, &available, affinity);
-        let question = |from: &Ids, chosen: &Ids| Question {
+        let request = |from: &Ids, chosen: &Ids| PreferenceRequest {
             resource: resource.to_owned(),
             available: from.union(chosen).cloned().collect(),
             included: chosen.clone(),
             count,
         };
         if needed < aligned.len() {
-            let preferred = self.preferred(question(&aligned, &chosen));
+            let preferred = self.preferred(request(&aligned, &chosen));
             let preferred = preferred.intersection(&aligned).cloned().collect();
-            pick(&preferred, count, &favourites, &mut chosen);
-            pick(&aligned, count, &favourites, &mut chosen);
+            pick(&preferred, count, &first_choice, &mut chosen);
+            pick(&aligned, count, &first_choice, &mut chosen);
             return Ok(chosen);
         }
-        pick(&aligned, count, &favourites, &mut chosen);
+        pick(&aligned, count, &first_choice, &mut chosen);
         if chosen.len() < count {
-            let preferred = self.preferred(question(&available, &chosen));
+            let preferred = self.preferred(request(&available, &chosen));
             let preferred = preferred.intersection(&available).cloned().collect();
             for set in [preferred, unaligned, anywhere] {
-                pick(&set, count, &favourites, &mut chosen);
+                pick(&set, count, &first_choice, &mut chosen);
             }
         }
         Ok(chosen)
@@ -534,7 +534,7 @@ impl Manager {
         };
         let mut sets = [Ids::new(), Ids::new(), Ids::new()];
         for id in available {
-            let set = match self.near(resource, id) {
+            let set = match self.zones_of(resource, id) {
                 Some(zones) if zones.iter().any(|zone| mask.contains(*zone)) => 0,
                 Some(zones) if !zones.is_empty() => 1,
                 _ => 2,
@@ -544,14 +544,17 @@ impl Manager {
         sets
     }
 
-    fn update_reuse(&mut self, pod: &Workload, unit: &Unit) {
-        let given = self.held(&pod.uid, &unit.name).cloned().unwrap_or_default();
+    fn update_reuse(&mut self, pod: &Workload, container: &ContainerRequest) {
+        let given = self
+            .held(&pod.uid, &container.name)
+            .cloned()
+            .unwrap_or_default();
         let Some((_, reuse)) = &mut self.reuse else {
             return;
         };
         for (resource, ids) in given {
             let pool = reuse.entry(resource).or_default();
-            if unit.kind == ContainerKind::Init {
+            if container.kind == ContainerKind::Init {
                 pool.extend(ids);
             } else {
                 pool.retain(|id| !ids.contains(id));
@@ -571,8 +574,11 @@ impl Manager {
                 for (resource, ids) in resources {
                     let mut by_zone: BTreeMap<i64, Vec<String>> = BTreeMap::new();
                     for id in ids {
-                        let places = self.places.get(resource).and_then(|known| known.get(id));
-                        for zone in places.into_iter().flatten() {
+                        let zone_numbers = self
+                            .zone_numbers
+                            .get(resource)
+                            .and_then(|known| known.get(id));
+                        for zone in zone_numbers.into_iter().flatten() {
                             by_zone.entry(*zone).or_default().push(id.clone());
                         }
                     }
@@ -590,10 +596,10 @@ impl Manager {
     }
 }
 
-/// Adds IDs from a set until there are `count`: favourites first, then the lowest IDs.
-fn pick(from: &Ids, count: usize, favourites: &Ids, chosen: &mut Ids) {
-    let first = from.intersection(favourites);
-    for id in first.chain(from.difference(favourites)) {
+/// Adds IDs from a set until there are `count`: those of `first_choice` first, then the lowest IDs.
+fn pick(from: &Ids, count: usize, first_choice: &Ids, chosen: &mut Ids) {
+    let first = from.intersection(first_choice);
+    for id in first.chain(from.difference(first_choice)) {
         if chosen.len() < count {
             chosen.insert(id.clone());
         }

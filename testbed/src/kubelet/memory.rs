@@ -7,7 +7,7 @@ use topology::hint::{Hint, ProviderHints, is_narrower, masks};
 use topology::mask::{NumaMask, ZoneId};
 use topology::request::Qos;
 
-use super::workload::{Amounts, ContainerKind, Unit, Workload};
+use super::workload::{Amounts, ContainerKind, ContainerRequest, Workload};
 
 mod release;
 
@@ -77,7 +77,7 @@ type Reusable = BTreeMap<(Vec<u8>, String), u64>;
 
 /// Why a kubelet does not start with the memory state that it finds, in the kubelet's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum StateMismatch {
     /// It was written under another policy.
     #[error(
         "could not restore state from checkpoint: [memorymanager] configured policy \"{configured}\" differs from state checkpoint policy \"{found}\", please drain this node and delete the memory manager checkpoint file \"/var/lib/kubelet/memory_manager_state\" before restarting Kubelet"
@@ -107,7 +107,7 @@ pub struct Manager {
     entries: BTreeMap<String, BTreeMap<String, Vec<Block>>>,
     /// The UID of one pod and its reusable memory.
     reuse: Option<(String, Reusable)>,
-    favoured: release::Favoured,
+    release_order: release::ReleaseOrder,
 }
 
 fn key(mask: NumaMask) -> Vec<u8> {
@@ -150,7 +150,7 @@ impl Manager {
             zones,
             entries: BTreeMap::new(),
             reuse: None,
-            favoured: release::Favoured::default(),
+            release_order: release::ReleaseOrder::default(),
         }
     }
 
@@ -176,17 +176,21 @@ impl Manager {
         blocks.map_or(&[], Vec::as_slice)
     }
 
-    fn request(&self, pod: &Workload, unit: &Unit) -> Option<BTreeMap<String, u64>> {
-        (self.is_static && pod.qos == Qos::Guaranteed && !pod.pod_level)
-            .then(|| memory_of(&unit.requests))
+    fn request(
+        &self,
+        pod: &Workload,
+        container: &ContainerRequest,
+    ) -> Option<BTreeMap<String, u64>> {
+        (self.is_static && pod.qos == Qos::Guaranteed && !pod.has_pod_level_resources)
+            .then(|| memory_of(&container.requests))
     }
 
     /// Returns the hints for one container.
-    pub fn hints(&self, pod: &Workload, unit: &Unit) -> ProviderHints {
-        let Some(request) = self.request(pod, unit) else {
+    pub fn hints(&self, pod: &Workload, container: &ContainerRequest) -> ProviderHints {
+        let Some(request) = self.request(pod, container) else {
             return ProviderHints::new();
         };
-        let blocks = self.blocks(&pod.uid, &unit.name);
+        let blocks = self.blocks(&pod.uid, &container.name);
         if blocks.is_empty() {
             self.provider_hints(&pod.uid, &request)
         } else {
@@ -196,17 +200,17 @@ impl Manager {
 
     /// Returns the hints for a whole pod.
     pub fn pod_hints(&self, pod: &Workload) -> ProviderHints {
-        if !self.is_static || pod.qos != Qos::Guaranteed || pod.pod_level {
+        if !self.is_static || pod.qos != Qos::Guaranteed || pod.has_pod_level_resources {
             return ProviderHints::new();
         }
         let wanted: BTreeSet<String> = pod
-            .units
+            .containers
             .iter()
-            .filter(|unit| unit.kind == ContainerKind::App)
-            .flat_map(|unit| memory_of(&unit.requests).into_keys())
+            .filter(|container| container.kind == ContainerKind::App)
+            .flat_map(|container| memory_of(&container.requests).into_keys())
             .collect();
-        let total = pod.peak(|unit| {
-            memory_of(&unit.requests)
+        let total = pod.peak(|container| {
+            memory_of(&container.requests)
                 .into_iter()
                 .map(|(kind, size)| (kind, size as i64))
                 .collect()
@@ -216,8 +220,8 @@ impl Manager {
             .filter(|(kind, _)| wanted.contains(kind))
             .map(|(kind, size)| (kind, size as u64))
             .collect();
-        for unit in &pod.units {
-            let blocks = self.blocks(&pod.uid, &unit.name);
+        for container in &pod.containers {
+            let blocks = self.blocks(&pod.uid, &container.name);
             if !blocks.is_empty() {
                 return regenerated(blocks, &request);
             }
@@ -297,13 +301,18 @@ impl Manager {
     }
 
     /// Allocates the memory of a container.
-    pub fn allocate(&mut self, pod: &Workload, unit: &Unit, stored: Hint) -> Result<(), Error> {
-        let Some(request) = self.request(pod, unit) else {
+    pub fn allocate(
+        &mut self,
+        pod: &Workload,
+        container: &ContainerRequest,
+        stored: Hint,
+    ) -> Result<(), Error> {
+        let Some(request) = self.request(pod, container) else {
             return Ok(());
         };
-        let held = self.blocks(&pod.uid, &unit.name).to_vec();
+        let held = self.blocks(&pod.uid, &container.name).to_vec();
         if !held.is_empty() {
-            self.update_reuse(&pod.uid, unit, &held);
+            self.update_reuse(&pod.uid, container, &held);
             return Ok(());
         }
         let mask = self.placement(&pod.uid, &request, stored)?;
@@ -319,12 +328,12 @@ impl Manager {
             let reusable = self.reusable(&pod.uid, mask, &block.kind);
             self.occupy(mask, &block.kind, block.size.saturating_sub(reusable));
         }
-        self.update_reuse(&pod.uid, unit, &blocks);
-        self.shrink_init_blocks(pod, unit, &blocks);
+        self.update_reuse(&pod.uid, container, &blocks);
+        self.shrink_init_blocks(pod, container, &blocks);
         self.entries
             .entry(pod.uid.clone())
             .or_default()
-            .insert(unit.name.clone(), blocks);
+            .insert(container.name.clone(), blocks);
         Ok(())
     }
 
@@ -380,7 +389,7 @@ impl Manager {
         }
     }
 
-    fn update_reuse(&mut self, pod: &str, unit: &Unit, blocks: &[Block]) {
+    fn update_reuse(&mut self, pod: &str, container: &ContainerRequest, blocks: &[Block]) {
         let mut reuse = match self.reuse.take() {
             Some((owner, reuse)) if owner == pod => reuse,
             _ => Reusable::new(),
@@ -388,7 +397,7 @@ impl Manager {
         for block in blocks {
             let place = (key(block.affinity), block.kind.clone());
             let held = reuse.entry(place).or_default();
-            *held = if unit.kind == ContainerKind::Init {
+            *held = if container.kind == ContainerKind::Init {
                 block.size.max(*held)
             } else {
                 held.saturating_sub(block.size)
@@ -398,14 +407,19 @@ impl Manager {
     }
 
     /// Takes what a container reuses away from the blocks of earlier init containers.
-    fn shrink_init_blocks(&mut self, pod: &Workload, unit: &Unit, blocks: &[Block]) {
+    fn shrink_init_blocks(
+        &mut self,
+        pod: &Workload,
+        container: &ContainerRequest,
+        blocks: &[Block],
+    ) {
         let Some(containers) = self.entries.get_mut(&pod.uid) else {
             return;
         };
         for block in blocks {
             let mut size = block.size;
-            for earlier in &pod.units {
-                if earlier.name == unit.name {
+            for earlier in &pod.containers {
+                if earlier.name == container.name {
                     break;
                 }
                 if earlier.kind != ContainerKind::Init {
@@ -424,7 +438,7 @@ impl Manager {
 
     /// Frees the memory of the init containers before a container that has started.
     pub fn started(&mut self, pod: &Workload, container: &str) {
-        for earlier in &pod.units {
+        for earlier in &pod.containers {
             if earlier.name == container {
                 break;
             }
@@ -442,7 +456,7 @@ impl Manager {
         if containers.is_empty() {
             self.entries.remove(pod);
         }
-        release::blocks(&mut self.zones, &blocks);
+        release::free_blocks(&mut self.zones, &blocks);
     }
 
     /// Restarts the kubelet: only what is in the state file survives.
@@ -451,9 +465,9 @@ impl Manager {
     }
 
     /// Takes over the state file of a kubelet with other settings, or returns why the kubelet ends instead (kubelet-node.md 11).
-    pub fn resume(&mut self, before: &Self) -> Result<(), Unfit> {
+    pub fn restore(&mut self, before: &Self) -> Result<(), StateMismatch> {
         if self.is_static != before.is_static {
-            return Err(Unfit::Policy {
+            return Err(StateMismatch::Policy {
                 configured: policy(self.is_static),
                 found: policy(before.is_static),
             });
@@ -470,7 +484,7 @@ impl Manager {
             tables.collect()
         };
         if self.is_static && sizes(self) != sizes(before) {
-            return Err(Unfit::Machine);
+            return Err(StateMismatch::Machine);
         }
         self.zones.clone_from(&before.zones);
         self.entries.clone_from(&before.entries);

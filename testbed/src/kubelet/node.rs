@@ -13,10 +13,10 @@ use super::corpus::{DeviceEntry, Refusal};
 use super::cpu;
 use super::device::{self, Device};
 use super::memory;
-use super::predicates::{self, Obstacle, Place};
+use super::predicates::{self, NodeProperties, Obstacle};
 use super::preemption;
-use super::settings::{self, Start};
-use super::workload::{self, Amounts, Unit, Workload};
+use super::settings::{self, InitialState};
+use super::workload::{self, Amounts, ContainerRequest, Workload};
 use crate::local::KubeletSettings;
 
 mod answers;
@@ -31,7 +31,7 @@ const SMT_ALIGNMENT_ERROR: &str = "SMTAlignmentError";
 /// A kubelet without time: every operation takes effect at once.
 #[derive(Clone, Debug)]
 pub struct Node {
-    start: Start,
+    state: InitialState,
     devices: device::Manager,
     /// Pods that were admitted and whose containers have not all stopped, by UID.
     active: BTreeMap<String, Workload>,
@@ -42,9 +42,9 @@ pub struct Node {
     /// Pods that ended for critical ones and that [`Node::take_preempted`] has not returned yet.
     preempted: Vec<String>,
     /// Pods that end first where the kubelet's choice is unspecified.
-    favoured: BTreeSet<String>,
+    preferred_victims: BTreeSet<String>,
     /// The node's name, labels, taints and features.
-    place: Place,
+    properties: NodeProperties,
     /// False while a restarted kubelet admits the pods that it finds: nothing is released during that time.
     is_settled: bool,
 }
@@ -60,7 +60,7 @@ pub struct NotFound {
 /// A restarted kubelet ends at once, because its CPU manager refuses a state without shared CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("start cpu manager error: default cpuset cannot be empty")]
-pub struct Unstartable;
+pub struct NoSharedCpus;
 
 /// Which state files a kubelet finds when it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,10 +79,10 @@ pub enum StartError {
     Settings(#[from] settings::Error),
     /// The CPU manager's state does not fit the settings.
     #[error("start cpu manager error")]
-    Cpu(#[from] cpu::Unfit),
+    Cpu(#[from] cpu::StateMismatch),
     /// The memory manager's state does not fit the settings.
     #[error("start memory manager error")]
-    Memory(#[from] memory::Unfit),
+    Memory(#[from] memory::StateMismatch),
 }
 
 /// An error of a manager, as the reason and text of a refusal.
@@ -118,29 +118,29 @@ impl Node {
         machine: &Machine,
         settings: &KubeletSettings,
     ) -> Result<Self, settings::Error> {
-        let start = settings::start(machine, settings)?;
+        let state = settings::initial_state(machine, settings)?;
         Ok(Self {
-            devices: device::Manager::new(start.zones.clone()),
-            start,
+            devices: device::Manager::new(state.zones.clone()),
+            state,
             active: BTreeMap::new(),
             order: Vec::new(),
             running: BTreeSet::new(),
             preempted: Vec::new(),
-            favoured: BTreeSet::new(),
-            place: Place::default(),
+            preferred_victims: BTreeSet::new(),
+            properties: NodeProperties::default(),
             is_settled: true,
         })
     }
 
-    /// Creates an empty node whose plugins have announced the machine's devices.
+    /// Creates an empty node whose plugins have registered the machine's devices.
     pub fn new(machine: &Machine, settings: &KubeletSettings) -> Result<Self, settings::Error> {
         let mut node = Self::without_devices(machine, settings)?;
-        node.announce(machine);
+        node.register_devices(machine);
         Ok(node)
     }
 
-    /// Lets the device plugins of a machine announce their devices.
-    pub fn announce(&mut self, machine: &Machine) {
+    /// Lets the device plugins of a machine register its devices.
+    pub fn register_devices(&mut self, machine: &Machine) {
         for (resource, list) in machine.devices() {
             let list = list
                 .iter()
@@ -154,20 +154,20 @@ impl Node {
                     (device.id.clone(), known)
                 })
                 .collect();
-            self.devices.announce(resource, list);
+            self.devices.set_devices(resource, list);
         }
     }
 
     /// Returns the node with labels that pods can select.
     #[must_use]
     pub fn with_labels(mut self, labels: BTreeMap<String, String>) -> Self {
-        self.place.labels = labels;
+        self.properties.labels = labels;
         self
     }
 
     /// Changes the node's name, labels, taints and features.
-    pub fn set_place(&mut self, place: Place) {
-        self.place = place;
+    pub fn set_properties(&mut self, properties: NodeProperties) {
+        self.properties = properties;
     }
 
     /// Returns the device manager, for plugins that register, change or disappear.
@@ -177,12 +177,12 @@ impl Node {
 
     /// Returns the node's capacity: CPU in millicores, everything else in units.
     pub fn capacity(&self) -> Amounts {
-        self.with_devices(&self.start.capacity, |_| true)
+        self.with_devices(&self.state.capacity, |_| true)
     }
 
     /// Returns the node's allocatable, in the units of [`Node::capacity`].
     pub fn allocatable(&self) -> Amounts {
-        self.with_devices(&self.start.allocatable, |device| device.healthy)
+        self.with_devices(&self.state.allocatable, |device| device.healthy)
     }
 
     fn with_devices(&self, amounts: &Amounts, counts: fn(&Device) -> bool) -> Amounts {
@@ -218,7 +218,7 @@ impl Node {
     }
 
     fn predicates(&mut self, pod: &Workload) -> Result<(), (String, String)> {
-        if let Some((reason, text)) = predicates::unsupported(pod, &self.place) {
+        if let Some((reason, text)) = predicates::unsupported(pod, &self.properties) {
             return Err((reason.to_owned(), text.to_owned()));
         }
         let mut allocatable = self.allocatable();
@@ -229,7 +229,8 @@ impl Node {
                 *all = (*all).max(count as i64);
             }
         }
-        let obstacles = predicates::obstacles(pod, &allocatable, self.active.values(), &self.place);
+        let obstacles =
+            predicates::obstacles(pod, &allocatable, self.active.values(), &self.properties);
         let others = |obstacle: &&Obstacle| matches!(obstacle, Obstacle::Failed { .. });
         let first = if pod.is_critical() {
             obstacles.iter().find(others)
@@ -242,7 +243,12 @@ impl Node {
         if obstacles.is_empty() {
             return Ok(());
         }
-        let victims = preemption::victims(pod, self.active.values(), &obstacles, &self.favoured);
+        let victims = preemption::victims(
+            pod,
+            self.active.values(),
+            &obstacles,
+            &self.preferred_victims,
+        );
         let victims = victims.map_err(|error| {
             let text = format!(
                 "Unexpected error while attempting to recover from admission failure: {error}"
@@ -262,32 +268,32 @@ impl Node {
     }
 
     /// Chooses which of several equal pods end first for a critical one: the kubelet iterates over a hash table there.
-    pub fn favour_victims(&mut self, uids: impl IntoIterator<Item = String>) {
-        self.favoured = uids.into_iter().collect();
+    pub fn prefer_victims(&mut self, uids: impl IntoIterator<Item = String>) {
+        self.preferred_victims = uids.into_iter().collect();
     }
 
-    /// Chooses the order in which the memory manager forgets pods that are not active any more: [`memory::Manager::favour_release`].
-    pub fn favour_release(&mut self, nth: usize) {
-        self.start.memory.favour_release(nth);
+    /// Chooses the order in which the memory manager forgets pods that are not active any more: [`memory::Manager::set_release_order`].
+    pub fn set_release_order(&mut self, nth: usize) {
+        self.state.memory.set_release_order(nth);
     }
 
-    /// Returns whether a release followed the favoured order: [`memory::Manager::took_favoured_release`].
-    pub fn took_favoured_release(&self) -> bool {
-        self.start.memory.took_favoured_release()
+    /// Returns whether a release followed the chosen order: [`memory::Manager::used_release_order`].
+    pub fn used_release_order(&self) -> bool {
+        self.state.memory.used_release_order()
     }
 
     /// Restarts the kubelet with the same settings and its state files. It admits the pods that it finds again, in the order of their
-    /// creation, and may refuse some, which are returned. The plugins have to announce their devices again.
+    /// creation, and may refuse some, which are returned. The plugins have to register their devices again.
     ///
     /// It follows from the kubelet's rules that it does not start at all while pods hold every CPU exclusively.
-    pub fn restart(&mut self) -> Result<BTreeMap<String, Refusal>, Unstartable> {
-        if self.start.cpu.shared().is_empty() && self.start.cpu.is_in_use() {
-            return Err(Unstartable);
+    pub fn restart(&mut self) -> Result<BTreeMap<String, Refusal>, NoSharedCpus> {
+        if self.state.cpu.shared().is_empty() && self.state.cpu.is_in_use() {
+            return Err(NoSharedCpus);
         }
-        self.start.cpu.restart();
-        self.start.memory.restart();
+        self.state.cpu.restart();
+        self.state.memory.restart();
         self.devices.restart();
-        Ok(self.find_again())
+        Ok(self.readmit())
     }
 
     /// Restarts the kubelet with other settings. Only the state files in `kept` are used. If the kubelet does not start with them, nothing
@@ -298,20 +304,20 @@ impl Node {
         settings: &KubeletSettings,
         kept: StateFiles,
     ) -> Result<BTreeMap<String, Refusal>, StartError> {
-        let mut start = settings::start(machine, settings)?;
+        let mut state = settings::initial_state(machine, settings)?;
         if kept.cpu {
-            start.cpu.resume(&self.start.cpu)?;
+            state.cpu.restore(&self.state.cpu)?;
         }
         if kept.memory {
-            start.memory.resume(&self.start.memory)?;
+            state.memory.restore(&self.state.memory)?;
         }
-        self.start = start;
+        self.state = state;
         self.devices.restart();
-        Ok(self.find_again())
+        Ok(self.readmit())
     }
 
     /// Admits the active pods again, in the order of their admission; returns those that are refused now.
-    fn find_again(&mut self) -> BTreeMap<String, Refusal> {
+    fn readmit(&mut self) -> BTreeMap<String, Refusal> {
         let mut found = std::mem::take(&mut self.active);
         let order = std::mem::take(&mut self.order);
         let mut refused = BTreeMap::new();
@@ -329,88 +335,88 @@ impl Node {
     }
 
     /// Returns the UIDs of the active pods and of the pod under admission.
-    fn living(&self, pod: &Workload) -> BTreeSet<String> {
+    fn active_uids(&self, pod: &Workload) -> BTreeSet<String> {
         let uids = self.active.keys().chain([&pod.uid]);
         uids.cloned().collect()
     }
 
     fn managers(&mut self, pod: &Workload) -> Result<(), Failure> {
-        let living = self.living(pod);
-        let merger = self.start.merger.clone();
+        let active_uids = self.active_uids(pod);
+        let merger = self.state.merger.clone();
         let refused = || Failure {
             reason: TOPOLOGY_AFFINITY_ERROR,
             text: "Resources cannot be allocated with Topology locality".to_owned(),
         };
-        if self.start.policy == Policy::None {
-            for unit in &pod.units {
-                self.allocate(pod, unit, Hint::anywhere(false), &living)?;
+        if self.state.policy == Policy::None {
+            for container in &pod.containers {
+                self.allocate(pod, container, Hint::anywhere(false), &active_uids)?;
             }
             return Ok(());
         }
-        if self.start.scope == Scope::Pod {
-            self.remove_stale(&living);
+        if self.state.scope == Scope::Pod {
+            self.remove_stale(&active_uids);
             let best = merger.merge(&lists(&[
                 self.devices.pod_hints(pod),
-                self.start.cpu.pod_hints(pod),
-                self.start.memory.pod_hints(pod),
+                self.state.cpu.pod_hints(pod),
+                self.state.memory.pod_hints(pod),
             ]));
             if !merger.admits(best) {
                 return Err(refused());
             }
-            for unit in &pod.units {
-                self.allocate(pod, unit, best, &living)?;
+            for container in &pod.containers {
+                self.allocate(pod, container, best, &active_uids)?;
             }
             return Ok(());
         }
-        for unit in &pod.units {
-            self.remove_stale(&living);
+        for container in &pod.containers {
+            self.remove_stale(&active_uids);
             let best = merger.merge(&lists(&[
-                self.devices.hints(pod, unit),
-                self.start.cpu.hints(pod, unit),
-                self.start.memory.hints(pod, unit),
+                self.devices.hints(pod, container),
+                self.state.cpu.hints(pod, container),
+                self.state.memory.hints(pod, container),
             ]));
             if !merger.admits(best) {
                 return Err(refused());
             }
-            self.allocate(pod, unit, best, &living)?;
+            self.allocate(pod, container, best, &active_uids)?;
         }
         Ok(())
     }
 
-    fn remove_stale(&mut self, living: &BTreeSet<String>) {
+    fn remove_stale(&mut self, active_uids: &BTreeSet<String>) {
         if !self.is_settled {
             return;
         }
-        self.devices.remove_stale(living);
-        self.start.cpu.remove_stale(living);
-        self.start.memory.remove_stale(living);
+        self.devices.remove_stale(active_uids);
+        self.state.cpu.remove_stale(active_uids);
+        self.state.memory.remove_stale(active_uids);
     }
 
     fn allocate(
         &mut self,
         pod: &Workload,
-        unit: &Unit,
+        container: &ContainerRequest,
         best: Hint,
-        living: &BTreeSet<String>,
+        active_uids: &BTreeSet<String>,
     ) -> Result<(), Failure> {
-        let living = Some(living).filter(|_| self.is_settled);
-        let container = (pod.uid.clone(), unit.name.clone());
-        let is_running = self.running.contains(&container);
-        let starts = device::Moment::Starts { is_running };
-        let moment = living.map_or(starts, |active| device::Moment::Runs { active });
+        let active_uids = Some(active_uids).filter(|_| self.is_settled);
+        let key = (pod.uid.clone(), container.name.clone());
+        let is_running = self.running.contains(&key);
+        let starting = device::KubeletPhase::Starting { is_running };
+        let phase = active_uids.map_or(starting, |active| device::KubeletPhase::Running { active });
         self.devices
-            .allocate(pod, unit, best.affinity, moment)
+            .allocate(pod, container, best.affinity, phase)
             .map_err(|error| Failure::unexpected(&error))?;
-        if let Some(living) = living {
-            self.start.cpu.remove_stale(living);
+        if let Some(active_uids) = active_uids {
+            self.state.cpu.remove_stale(active_uids);
         }
-        self.start.cpu.allocate(pod, unit, best.affinity)?;
-        if let Some(living) = living {
-            self.start.memory.remove_stale(living);
+        self.state.cpu.allocate(pod, container, best.affinity)?;
+        if let Some(active_uids) = active_uids {
+            self.state.memory.remove_stale(active_uids);
         }
-        self.start
+        self.state
             .memory
-            .allocate(pod, unit, best)
+            .allocate(pod, container, best)
             .map_err(|error| Failure::unexpected(&error))
     }
 
@@ -418,7 +424,7 @@ impl Node {
     pub fn started(&mut self, uid: &str, container: &str) {
         if let Some(pod) = self.active.get(uid) {
             self.running.insert((uid.to_owned(), container.to_owned()));
-            self.start.memory.started(pod, container);
+            self.state.memory.started(pod, container);
         }
     }
 
@@ -428,7 +434,11 @@ impl Node {
             .active
             .get(uid)
             .into_iter()
-            .flat_map(|pod| pod.units.iter().map(|unit| unit.name.clone()))
+            .flat_map(|pod| {
+                pod.containers
+                    .iter()
+                    .map(|container| container.name.clone())
+            })
             .collect();
         for name in names {
             self.started(uid, &name);
@@ -444,8 +454,8 @@ impl Node {
 
     /// Lets the managers forget pods that are not active, as they do at the next admission or, for CPUs, periodically.
     pub fn release(&mut self) {
-        let living: BTreeSet<String> = self.active.keys().cloned().collect();
-        self.remove_stale(&living);
+        let active_uids: BTreeSet<String> = self.active.keys().cloned().collect();
+        self.remove_stale(&active_uids);
     }
 
     /// Returns the UIDs of the active pods.
@@ -455,12 +465,12 @@ impl Node {
 
     /// Returns `cpu_manager_state` without checksum.
     pub fn cpu_state(&self) -> Value {
-        self.start.cpu.state()
+        self.state.cpu.state()
     }
 
     /// Returns `memory_manager_state` without checksum.
     pub fn memory_state(&self) -> Value {
-        self.start.memory.state()
+        self.state.memory.state()
     }
 
     /// Returns the entries of the device manager's checkpoint.

@@ -1,6 +1,6 @@
 //! What a kubelet checks after its resource managers (kubelet-node.md 4): the node's amounts, and whether the pod belongs to this node.
 //!
-//! Admission handlers that do not depend on resources or the node's place in the cluster (pressure, sysctls, `AppArmor`, shutdown) are not
+//! Admission handlers that do not depend on resources or the node's properties (pressure, sysctls, `AppArmor`, shutdown) are not
 //! modelled.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const ANY_ADDRESS: &str = "0.0.0.0";
 
 /// Properties of the node besides its amounts.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct NodeProperties {
     /// Name of the node.
     pub name: String,
     /// Its labels.
@@ -78,7 +78,10 @@ impl Obstacle {
 }
 
 /// Returns the reason and text of a refusal that the kubelet checks first, because preemption would not help.
-pub fn unsupported(pod: &Workload, place: &Place) -> Option<(&'static str, &'static str)> {
+pub fn unsupported(
+    pod: &Workload,
+    properties: &NodeProperties,
+) -> Option<(&'static str, &'static str)> {
     let labels = pod.pod.metadata.labels.as_ref();
     let spec = pod.pod.spec.as_ref();
     if labels
@@ -102,7 +105,7 @@ pub fn unsupported(pod: &Workload, place: &Place) -> Option<(&'static str, &'sta
     let groups = spec
         .and_then(|spec| spec.security_context.as_ref())
         .and_then(|context| context.supplemental_groups_policy.as_deref());
-    (groups == Some("Strict") && !place.supplemental_groups_policy).then_some((
+    (groups == Some("Strict") && !properties.supplemental_groups_policy).then_some((
         "SupplementalGroupsPolicyNotSupported",
         "SupplementalGroupsPolicy=Strict is not supported in this node",
     ))
@@ -113,11 +116,11 @@ pub fn obstacles<'a>(
     pod: &Workload,
     allocatable: &Amounts,
     others: impl Iterator<Item = &'a Workload> + Clone,
-    place: &Place,
+    properties: &NodeProperties,
 ) -> Vec<Obstacle> {
     let mut found = shortages(pod, allocatable, others.clone());
     let mut fail = |predicate, why| found.push(Obstacle::Failed { predicate, why });
-    if !is_selected(&pod.pod, place) {
+    if !is_selected(&pod.pod, properties) {
         fail(
             "NodeAffinity",
             "node(s) didn't match Pod's node affinity/selector",
@@ -125,7 +128,9 @@ pub fn obstacles<'a>(
     }
     let spec = pod.pod.spec.as_ref();
     let node = spec.and_then(|spec| spec.node_name.as_deref());
-    if node.is_some_and(|node| !node.is_empty() && node != place.name) && !place.name.is_empty() {
+    if node.is_some_and(|node| !node.is_empty() && node != properties.name)
+        && !properties.name.is_empty()
+    {
         fail("NodeName", "node(s) didn't match the requested node name");
     }
     let taken: Vec<&ContainerPort> = others.flat_map(host_ports).collect();
@@ -138,7 +143,7 @@ pub fn obstacles<'a>(
     let tolerations = spec.and_then(|spec| spec.tolerations.as_deref());
     let tolerated =
         |taint: &Taint| tolerations.is_some_and(|list| list.iter().any(|one| accepts(one, taint)));
-    let evicted = place
+    let evicted = properties
         .taints
         .iter()
         .any(|taint| taint.effect == "NoExecute" && !tolerated(taint));
@@ -257,7 +262,7 @@ fn accepts(toleration: &Toleration, taint: &Taint) -> bool {
 }
 
 /// Returns whether the node matches the pod's node selector and required affinity.
-fn is_selected(pod: &Pod, place: &Place) -> bool {
+fn is_selected(pod: &Pod, properties: &NodeProperties) -> bool {
     let Some(spec) = &pod.spec else {
         return true;
     };
@@ -265,7 +270,7 @@ fn is_selected(pod: &Pod, place: &Place) -> bool {
         .node_selector
         .iter()
         .flatten()
-        .all(|(name, value)| place.labels.get(name) == Some(value));
+        .all(|(name, value)| properties.labels.get(name) == Some(value));
     let required = spec
         .affinity
         .as_ref()
@@ -277,18 +282,18 @@ fn is_selected(pod: &Pod, place: &Place) -> bool {
         });
     let matched = required.is_none_or(|selector| {
         let mut terms = selector.node_selector_terms.iter();
-        terms.any(|term| is_term_met(term, place))
+        terms.any(|term| is_term_met(term, properties))
     });
     selected && matched
 }
 
 /// Returns whether a term matches; one without any rule matches nothing.
-fn is_term_met(term: &NodeSelectorTerm, place: &Place) -> bool {
+fn is_term_met(term: &NodeSelectorTerm, properties: &NodeProperties) -> bool {
     let by_label = term.match_expressions.as_deref().unwrap_or_default();
     let by_field = term.match_fields.as_deref().unwrap_or_default();
-    let fields = BTreeMap::from([("metadata.name".to_owned(), place.name.clone())]);
+    let fields = BTreeMap::from([("metadata.name".to_owned(), properties.name.clone())]);
     !(by_label.is_empty() && by_field.is_empty())
-        && by_label.iter().all(|rule| is_met(rule, &place.labels))
+        && by_label.iter().all(|rule| is_met(rule, &properties.labels))
         && by_field.iter().all(|rule| is_met(rule, &fields))
 }
 
@@ -331,14 +336,14 @@ mod tests {
         json!({ "containers": [container] })
     }
 
-    fn place() -> Place {
+    fn properties() -> NodeProperties {
         let taint = |key: &str, effect: &str| Taint {
             key: key.to_owned(),
             value: Some("v".to_owned()),
             effect: effect.to_owned(),
             time_added: None,
         };
-        Place {
+        NodeProperties {
             name: "here".to_owned(),
             labels: BTreeMap::from([("size".to_owned(), "7".to_owned())]),
             taints: vec![taint("soft", "NoSchedule"), taint("hard", "NoExecute")],
@@ -352,7 +357,7 @@ mod tests {
             spec["tolerations"] = json!([{ "operator": "Exists" }]);
         }
         let allocatable = Amounts::from([("pods".to_owned(), 3), ("cpu".to_owned(), 4000)]);
-        obstacles(&workload(&spec), &allocatable, others.iter(), &place())
+        obstacles(&workload(&spec), &allocatable, others.iter(), &properties())
             .first()
             .map(|obstacle| obstacle.refusal().0)
     }
@@ -411,7 +416,12 @@ mod tests {
     fn shortage_comes_before_everything_else_and_tells_numbers() {
         let others = [(); 3].map(|()| workload(&container(&json!({}))));
         let spec = with(container(&json!({})), "nodeSelector", json!({"a": "b"}));
-        let found = obstacles(&workload(&spec), &Amounts::new(), others.iter(), &place());
+        let found = obstacles(
+            &workload(&spec),
+            &Amounts::new(),
+            others.iter(),
+            &properties(),
+        );
         let text = "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 0";
         assert_eq!(
             found[0].refusal(),
@@ -434,7 +444,7 @@ mod tests {
         #[case] reason: Option<&str>,
     ) {
         let pod = workload(&with(container(&json!({})), field, value));
-        let found = unsupported(&pod, &Place::default());
+        let found = unsupported(&pod, &NodeProperties::default());
         assert_eq!(found.map(|(reason, _)| reason), reason);
     }
 }

@@ -33,13 +33,13 @@ pub struct Impossible(String);
 /// Returns the UIDs of the pods that end for a critical one, in the order in which they end: few, and of the lowest QoS class that
 /// suffices.
 ///
-/// Among pods that free the same and ask for the same, the kubelet's choice is unspecified. Here those of `favoured` end first, then the
+/// Among pods that free the same and ask for the same, the kubelet's choice is unspecified. Here those of `preferred` end first, then the
 /// later ones.
 pub fn victims<'a>(
     preemptor: &Workload,
     active: impl Iterator<Item = &'a Workload>,
     obstacles: &[Obstacle],
-    favoured: &BTreeSet<String>,
+    preferred: &BTreeSet<String>,
 ) -> Result<Vec<String>, Impossible> {
     let needs: Vec<Need> = obstacles
         .iter()
@@ -57,7 +57,7 @@ pub fn victims<'a>(
         })
         .collect();
     let mut classes: [Vec<&Workload>; 3] = Default::default();
-    for pod in active.filter(|pod| yields(preemptor, pod)) {
+    for pod in active.filter(|pod| can_preempt(preemptor, pod)) {
         let class = match pod.qos {
             Qos::BestEffort => 0,
             Qos::Burstable => 1,
@@ -72,22 +72,22 @@ pub fn victims<'a>(
         return Err(Impossible(show(&left)));
     }
     let lower = best_effort.iter().chain(&burstable);
-    let third = nearest(guaranteed, without(&needs, lower), favoured)?;
-    let second = nearest(
+    let third = choose_victims(guaranteed, without(&needs, lower), preferred)?;
+    let second = choose_victims(
         burstable,
         without(&needs, best_effort.iter().chain(third.iter())),
-        favoured,
+        preferred,
     )?;
-    let first = nearest(
+    let first = choose_victims(
         best_effort,
         without(&needs, second.iter().chain(third.iter())),
-        favoured,
+        preferred,
     )?;
     let ends = first.into_iter().chain(second).chain(third);
     Ok(ends.map(|pod| pod.uid.clone()).collect())
 }
 
-fn yields(preemptor: &Workload, pod: &Workload) -> bool {
+fn can_preempt(preemptor: &Workload, pod: &Workload) -> bool {
     if preemptor.is_critical() && !pod.is_critical() {
         return true;
     }
@@ -120,29 +120,29 @@ fn without<'a>(needs: &[Need], pods: impl Iterator<Item = &'a &'a Workload>) -> 
 }
 
 /// Chooses pods until nothing is missing: each time the pod that leaves the least missing, and among equals the smaller one.
-fn nearest<'a>(
+fn choose_victims<'a>(
     mut pods: Vec<&'a Workload>,
     mut needs: Vec<Need>,
-    favoured: &BTreeSet<String>,
+    preferred: &BTreeSet<String>,
 ) -> Result<Vec<&'a Workload>, Impossible> {
     let mut chosen = Vec::new();
     while !needs.is_empty() {
         let mut best: Option<(f64, usize)> = None;
         for (index, pod) in pods.iter().enumerate() {
-            let distance = distance(&needs, pod);
-            let better = best.is_none_or(|(shortest, held)| {
-                let nearer = distance.total_cmp(&shortest);
+            let remaining = remaining_need(&needs, pod);
+            let better = best.is_none_or(|(least, held)| {
+                let less = remaining.total_cmp(&least);
                 let smaller = size(pod).cmp(&size(pods[held]));
                 let (ours, theirs) = (&pod.uid, &pods[held].uid);
-                let liked = favoured.contains(ours) || !favoured.contains(theirs);
-                match nearer.then(smaller) {
+                let is_preferred = preferred.contains(ours) || !preferred.contains(theirs);
+                match less.then(smaller) {
                     Ordering::Less => true,
-                    Ordering::Equal => liked,
+                    Ordering::Equal => is_preferred,
                     Ordering::Greater => false,
                 }
             });
             if better {
-                best = Some((distance, index));
+                best = Some((remaining, index));
             }
         }
         let Some((_, index)) = best else {
@@ -155,7 +155,7 @@ fn nearest<'a>(
     Ok(chosen)
 }
 
-fn distance(needs: &[Need], pod: &Workload) -> f64 {
+fn remaining_need(needs: &[Need], pod: &Workload) -> f64 {
     needs
         .iter()
         .map(|need| {
@@ -226,10 +226,10 @@ mod tests {
         let critical = pod("critical", "8", false, 2_000_000_000);
         let pods = ["a", "b"].map(|uid| pod(uid, "2", false, 0));
         let small = pod("small", "1", false, 0);
-        let ends = |favoured: &str, cpu| {
-            let favoured = BTreeSet::from([favoured.to_owned()]);
+        let ends = |preferred: &str, cpu| {
+            let preferred = BTreeSet::from([preferred.to_owned()]);
             let pods = pods.iter().chain([&small]);
-            victims(&critical, pods, &missing(cpu), &favoured).unwrap()
+            victims(&critical, pods, &missing(cpu), &preferred).unwrap()
         };
         assert_eq!(ends("a", 2000), ["a"]);
         assert_eq!(ends("b", 2000), ["b"]);

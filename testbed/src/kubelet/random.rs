@@ -55,7 +55,7 @@ pub fn operations(
         let name = format!("{prefix}-{index}");
         let mut pod = pod(&mut random, machine, settings);
         if restart.is_some() {
-            pod = without_chance(pod);
+            pod = restart_safe(pod);
         }
         alive.push(name.clone());
         operations.push(Operation::Create { name, pod });
@@ -75,7 +75,7 @@ pub fn operations(
 
 /// Removes from a pod what is left to chance after a restart of the kubelet: whether a plugin has registered before its devices are
 /// requested, and how far init containers have run.
-fn without_chance(mut pod: PodRecipe) -> PodRecipe {
+fn restart_safe(mut pod: PodRecipe) -> PodRecipe {
     pod.runs = false;
     pod.containers
         .retain(|container| container.kind != Kind::Init);
@@ -97,7 +97,7 @@ enum Class {
     /// Burstable and critical, so the kubelet preempts others for it.
     Critical,
     /// With resources of the pod as a whole.
-    Whole,
+    PodLevel,
 }
 
 fn pod(random: &mut Random, machine: &Machine, settings: &KubeletSettings) -> PodRecipe {
@@ -105,7 +105,7 @@ fn pod(random: &mut Random, machine: &Machine, settings: &KubeletSettings) -> Po
         0..77 => Class::Guaranteed,
         77..86 => Class::Burstable,
         86..90 => Class::Critical,
-        90..94 => Class::Whole,
+        90..94 => Class::PodLevel,
         _ => Class::BestEffort,
     };
     let mut containers = Vec::new();
@@ -132,17 +132,17 @@ fn pod(random: &mut Random, machine: &Machine, settings: &KubeletSettings) -> Po
         .filter(|container| container.kind != Kind::App)
         .count();
     let runs = inits > 0 && random.chance(25);
-    let mut level = BTreeMap::new();
-    if class == Class::Whole {
-        level.insert("cpu".to_owned(), random.between(1, 6).to_string());
-        level.insert("memory".to_owned(), memory(random, machine, Kind::Sidecar));
+    let mut pod_resources = BTreeMap::new();
+    if class == Class::PodLevel {
+        pod_resources.insert("cpu".to_owned(), random.between(1, 6).to_string());
+        pod_resources.insert("memory".to_owned(), memory(random, machine, Kind::Sidecar));
     }
     PodRecipe {
         runs,
-        nowhere: random.chance(2),
+        unmatched_selector: random.chance(2),
         critical: class == Class::Critical,
         host_port: (!runs && random.chance(6)).then(|| 8080 + random.between(0, 1) as i32),
-        level,
+        pod_resources,
         containers,
     }
 }
@@ -184,7 +184,7 @@ fn container(
                 ),
             ]));
         }
-        Class::BestEffort | Class::Whole => {}
+        Class::BestEffort | Class::PodLevel => {}
     }
     if random.chance(25) && !machine.devices().is_empty() {
         let index = random.between(0, machine.devices().len() as u64 - 1) as usize;

@@ -11,11 +11,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 /// A directory that no node has: a pod that mounts it is admitted but never started.
-const NEVER: &str = "/var/lib/never-there";
+const MISSING_DIRECTORY: &str = "/var/lib/never-there";
 /// The priority class of critical pods that every cluster has, and its priority.
 const CRITICAL: (&str, i32) = ("system-node-critical", 2_000_001_000);
 /// A label that no node has.
-const NOWHERE: &str = "testbed/nowhere";
+const MISSING_LABEL: &str = "testbed/nowhere";
 
 /// When a container runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -51,8 +51,12 @@ pub struct PodRecipe {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub runs: bool,
     /// Whether its node selector matches no node.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub nowhere: bool,
+    #[serde(
+        rename = "nowhere",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub unmatched_selector: bool,
     /// Whether the kubelet preempts other pods to make room for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub critical: bool,
@@ -60,8 +64,8 @@ pub struct PodRecipe {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_port: Option<i32>,
     /// Limits, and at the same time requests, of the pod as a whole.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub level: BTreeMap<String, String>,
+    #[serde(rename = "level", default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pod_resources: BTreeMap<String, String>,
 }
 
 impl PodRecipe {
@@ -75,10 +79,10 @@ impl PodRecipe {
                 .map(|(index, recipe)| self.container(index, recipe))
                 .collect::<Vec<_>>()
         };
-        let never = Volume {
+        let missing_directory = Volume {
             name: "never".to_owned(),
             host_path: Some(HostPathVolumeSource {
-                path: NEVER.to_owned(),
+                path: MISSING_DIRECTORY.to_owned(),
                 type_: Some("Directory".to_owned()),
             }),
             ..Volume::default()
@@ -98,15 +102,15 @@ impl PodRecipe {
                 containers: self.with_port(containers(true)),
                 priority_class_name: self.critical.then(|| CRITICAL.0.to_owned()),
                 priority: self.critical.then_some(CRITICAL.1),
-                resources: amounts(&self.level).map(|list| ResourceRequirements {
+                resources: amounts(&self.pod_resources).map(|list| ResourceRequirements {
                     limits: Some(list.clone()),
                     requests: Some(list),
                     ..ResourceRequirements::default()
                 }),
-                volumes: (!self.runs).then(|| vec![never]),
+                volumes: (!self.runs).then(|| vec![missing_directory]),
                 node_selector: self
-                    .nowhere
-                    .then(|| [(NOWHERE.to_owned(), String::new())].into()),
+                    .unmatched_selector
+                    .then(|| [(MISSING_LABEL.to_owned(), String::new())].into()),
                 ..PodSpec::default()
             }),
             status: None,

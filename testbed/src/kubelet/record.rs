@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use self::recorder::Recorder;
 use super::composition::Composition;
-use super::configurations::Named;
+use super::configurations::NamedSettings;
 use super::replay::{self, Difference};
 use super::{configurations, corpus};
 use crate::local::assets::Assets;
@@ -24,9 +24,9 @@ use crate::local::{ClusterSpec, LocalCluster, NodePlan, Progress, node_handle};
 /// Namespace of the pods.
 pub const NAMESPACE: &str = "default";
 /// Numbers of machines, of configurations per machine, and of sequences per configuration, in a [fresh](Plan::fresh) run.
-const FRESH: (usize, usize, u64) = (5, 2, 5);
+const FRESH_SIZE: (usize, usize, u64) = (5, 2, 5);
 /// Longest time that a kubelet may take for an operation on a pod.
-const LIMIT: Duration = Duration::from_mins(1);
+const OPERATION_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The plan of a recording.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub struct Plan {
     /// Directory with `numaresources-testbed`.
     pub bin_dir: PathBuf,
     /// Machines, each with the kubelet settings that it is recorded with, by name.
-    pub configurations: Vec<(Machine, Named)>,
+    pub configurations: Vec<(Machine, NamedSettings)>,
     /// Directory of the corpus; without it nothing is written.
     pub out: Option<PathBuf>,
     /// Sequences for each configuration.
@@ -57,12 +57,12 @@ impl Plan {
         assets: Assets,
         bin_dir: PathBuf,
     ) -> Result<Self, Error> {
-        let (machines, each, sequences) = FRESH;
+        let (machines, each, sequences) = FRESH_SIZE;
         Ok(Self {
             state_root,
             assets,
             bin_dir,
-            configurations: configurations::some(seed, machines, each)?,
+            configurations: configurations::sample(seed, machines, each)?,
             out: None,
             sequences,
             seed,
@@ -105,7 +105,7 @@ pub enum Error {
     #[error(transparent)]
     Node(#[from] node_handle::Error),
     /// The API server refused a request.
-    #[error("the API server refused something about {name}")]
+    #[error("a request about {name} failed at the API server")]
     Api {
         /// Pod or node.
         name: String,
@@ -114,7 +114,7 @@ pub enum Error {
         source: Box<kube::Error>,
     },
     /// The path of the kubelet's socket is unusable.
-    #[error("the podresources socket of {0} has no usable name")]
+    #[error("the podresources socket path is unusable: {0}")]
     Socket(String),
     /// The podresources client failed.
     #[error(transparent)]
@@ -129,8 +129,8 @@ pub enum Error {
     #[error(transparent)]
     Replay(#[from] replay::Error),
     /// A step took too long.
-    #[error("{name}: {what} took more than {} s", LIMIT.as_secs())]
-    Late {
+    #[error("{name}: {what} took more than {} s", OPERATION_TIMEOUT.as_secs())]
+    Timeout {
         /// Pod.
         name: String,
         /// What the recorder waited for, and what it saw last.
@@ -211,9 +211,13 @@ fn api_error(name: &str, source: kube::Error) -> Error {
     }
 }
 
-fn late_after(deadline: Instant, name: &str, what: impl FnOnce() -> String) -> Result<(), Error> {
+fn check_deadline(
+    deadline: Instant,
+    name: &str,
+    what: impl FnOnce() -> String,
+) -> Result<(), Error> {
     if Instant::now() > deadline {
-        return Err(Error::Late {
+        return Err(Error::Timeout {
             name: name.to_owned(),
             what: what(),
         });

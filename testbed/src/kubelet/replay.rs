@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use super::corpus::{
-    Configuration, ContainerView, Files, Operation, Refusal, Seen, Sequence, Step,
+    Configuration, ContainerView, Files, Observation, Operation, Refusal, Sequence, Step,
 };
 use super::node::{self, Node};
 use super::recipe::{ContainerRecipe, PodRecipe};
@@ -26,7 +26,7 @@ pub enum Error {
     Pod(#[from] workload::Error),
     /// The model does not restart where the kubelet did.
     #[error(transparent)]
-    Restart(#[from] node::Unstartable),
+    Restart(#[from] node::NoSharedCpus),
     /// A recorded state file does not have the expected structure.
     #[error(transparent)]
     File(#[from] checkpoint::Error),
@@ -34,7 +34,7 @@ pub enum Error {
     #[error("a recorded state file is damaged")]
     Json(#[from] serde_json::Error),
     /// A recorded quantity could not be parsed.
-    #[error("quantity {0:?} cannot be read")]
+    #[error("cannot parse quantity {0:?}")]
     Quantity(String),
 }
 
@@ -161,19 +161,19 @@ impl Replay {
     /// model may use any order that leads to the recorded result.
     fn step(&mut self, step: &Step) -> Result<Option<Found>, Error> {
         let before = self.clone();
-        let seen = self.perform(&step.operation, &step.seen)?;
-        let found = compare(&step.seen, &seen);
+        let observed = self.perform(&step.operation, &step.observed)?;
+        let found = compare(&step.observed, &observed);
         if found.is_none() {
             return Ok(None);
         }
         for order in 0.. {
             let mut other = before.clone();
-            other.node.favour_release(order);
-            let seen = other.perform(&step.operation, &step.seen)?;
-            if !other.node.took_favoured_release() {
+            other.node.set_release_order(order);
+            let observed = other.perform(&step.operation, &step.observed)?;
+            if !other.node.used_release_order() {
                 break;
             }
-            if compare(&step.seen, &seen).is_none() {
+            if compare(&step.observed, &observed).is_none() {
                 *self = other;
                 return Ok(None);
             }
@@ -181,30 +181,34 @@ impl Replay {
         Ok(found)
     }
 
-    fn perform(&mut self, operation: &Operation, recorded: &Seen) -> Result<Seen, Error> {
+    fn perform(
+        &mut self,
+        operation: &Operation,
+        recorded: &Observation,
+    ) -> Result<Observation, Error> {
         let node = &mut self.node;
-        let mut seen = Seen::default();
+        let mut observed = Observation::default();
         match operation {
             Operation::Create { name, pod } => {
-                node.devices().favour(recorded.devices.clone());
-                node.favour_victims(recorded.failed.keys().cloned());
+                node.devices().set_first_choice(recorded.devices.clone());
+                node.prefer_victims(recorded.failed.keys().cloned());
                 match node.admit(&object(name, pod))? {
                     Ok(()) if pod.runs => node.all_started(name),
                     Ok(()) => {}
-                    Err(refusal) => seen.refusal = Some(refusal),
+                    Err(refusal) => observed.refusal = Some(refusal),
                 }
                 if pod.runs {
                     self.running.insert(name.clone());
                 }
                 for name in node.take_preempted() {
                     let ended = preempted(self.running.contains(&name));
-                    seen.failed.insert(name, ended);
+                    observed.failed.insert(name, ended);
                 }
             }
             Operation::Delete { name } => node.stopped(name),
             Operation::Restart { probe } => {
-                seen.failed = node.restart()?;
-                node.announce(&self.machine);
+                observed.failed = node.restart()?;
+                node.register_devices(&self.machine);
                 let recipe = PodRecipe {
                     containers: vec![ContainerRecipe::default()],
                     ..PodRecipe::default()
@@ -220,7 +224,7 @@ impl Replay {
                 }
             }
         }
-        seen.list = node
+        observed.list = node
             .list()
             .pod_resources
             .iter()
@@ -228,12 +232,12 @@ impl Replay {
             .collect();
         if let Operation::Create { name, .. } = operation {
             let pod = node.get(NAMESPACE, name).ok();
-            seen.get = pod.as_ref().map(ContainerView::of_pod);
+            observed.get = pod.as_ref().map(ContainerView::of_pod);
         }
-        seen.cpu = node.cpu_state();
-        seen.memory = node.memory_state();
-        seen.devices = node.device_entries().to_vec();
-        Ok(seen)
+        observed.cpu = node.cpu_state();
+        observed.memory = node.memory_state();
+        observed.devices = node.device_entries().to_vec();
+        Ok(observed)
     }
 }
 
@@ -325,7 +329,7 @@ fn sorted_blocks(memory: &Value) -> Value {
     memory
 }
 
-fn compare(kubelet: &Seen, model: &Seen) -> Option<Found> {
+fn compare(kubelet: &Observation, model: &Observation) -> Option<Found> {
     if kubelet.refusal != model.refusal {
         return Some(("verdict", show(&kubelet.refusal), show(&model.refusal)));
     }

@@ -29,7 +29,7 @@ const BETA_GATE: &str = "CPUManagerPolicyBetaOptions";
 pub enum Error {
     /// Options were given for a policy that has none.
     #[error("{0} policy: no options are allowed")]
-    OptionsWithout(&'static str),
+    OptionsNotAllowed(&'static str),
     /// An option does not exist.
     #[error("unknown option {0:?}")]
     Unknown(String),
@@ -57,10 +57,10 @@ pub enum Error {
     BySocket,
     /// The limit of zones is lower than the default.
     #[error("the minimum value of \"max-allowable-numa-nodes\" should not be less than 8")]
-    FewZones,
+    ZoneLimitTooLow,
     /// The machine has more zones than the topology manager aligns.
     #[error("unsupported on machines with more than {0} NUMA Nodes")]
-    ManyZones(usize),
+    TooManyZones(usize),
     /// A static CPU manager needs reserved CPUs.
     #[error(
         "[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero"
@@ -76,7 +76,7 @@ pub enum Error {
 
 /// The initial state of a kubelet.
 #[derive(Clone, Debug)]
-pub struct Start {
+pub struct InitialState {
     /// CPU manager.
     pub cpu: cpu::Manager,
     /// Memory manager.
@@ -96,7 +96,7 @@ pub struct Start {
 }
 
 /// Derives the initial state from settings and a machine.
-pub fn start(machine: &Machine, settings: &KubeletSettings) -> Result<Start, Error> {
+pub fn initial_state(machine: &Machine, settings: &KubeletSettings) -> Result<InitialState, Error> {
     let zones: Vec<ZoneId> = (0..machine.zones().len() as u64)
         .filter_map(ZoneId::new)
         .collect();
@@ -123,7 +123,7 @@ pub fn start(machine: &Machine, settings: &KubeletSettings) -> Result<Start, Err
         return Err(Error::NoReservedMemory);
     }
     let (capacity, allocatable) = node_amounts(machine, settings, reserved_milli);
-    Ok(Start {
+    Ok(InitialState {
         cpu: cpu::Manager::new(topology, is_static, options, reserved),
         memory: memory::Manager::new(memory_static, memory_tables(machine, settings)),
         zones,
@@ -157,14 +157,14 @@ fn merger(
             "max-allowable-numa-nodes" => {
                 limit = value.parse().map_err(|_| wrong())?;
                 if limit < MAX_ZONES {
-                    return Err(Error::FewZones);
+                    return Err(Error::ZoneLimitTooLow);
                 }
             }
             _ => return Err(Error::Unknown(name.clone())),
         }
     }
     if policy != Policy::None && zones.len() > limit {
-        return Err(Error::ManyZones(limit));
+        return Err(Error::TooManyZones(limit));
     }
     Ok(merger)
 }
@@ -189,7 +189,7 @@ fn options(
         return if given.is_empty() {
             Ok(options)
         } else {
-            Err(Error::OptionsWithout("none"))
+            Err(Error::OptionsNotAllowed("none"))
         };
     }
     for (name, value) in given {

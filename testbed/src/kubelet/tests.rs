@@ -58,7 +58,7 @@ fn mask(zones: &[u64]) -> NumaMask {
 fn allocate(manager: &mut Manager, uid: &str, cpus: &str, zones: Option<&[u64]>) -> Vec<u32> {
     let pod = pod(uid, cpus);
     manager
-        .allocate(&pod, &pod.units[0], zones.map(mask))
+        .allocate(&pod, &pod.containers[0], zones.map(mask))
         .unwrap();
     let taken = manager.exclusive(uid, "c0").unwrap();
     taken.iter().copied().collect()
@@ -92,7 +92,7 @@ fn vector_c5_refuses_parts_of_cores() {
     });
     let pod = pod("p", "3");
     let error = manager
-        .allocate(&pod, &pod.units[0], Some(mask(&[0])))
+        .allocate(&pod, &pod.containers[0], Some(mask(&[0])))
         .unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -127,7 +127,7 @@ fn vector_of_cpu_hints(
         .map(|(zones, preferred)| Hint::of(mask(zones), *preferred))
         .collect();
     assert_eq!(
-        manager.hints(&pod, &pod.units[0]),
+        manager.hints(&pod, &pod.containers[0]),
         BTreeMap::from([("cpu".to_owned(), Some(expected))])
     );
 }
@@ -156,7 +156,7 @@ proptest! {
                 Operation::Delete { name } => node.stopped(&name),
                 Operation::Restart { .. } => {
                     if node.restart().is_ok() {
-                        node.announce(machine);
+                        node.register_devices(machine);
                     }
                 }
                 Operation::Drain => {
@@ -259,8 +259,8 @@ fn is_large_and_varied(corpus: &Composition) {
     let share = |count: usize| count * 100 / corpus.sequences;
     assert!(corpus.sequences >= 2000, "{corpus:#?}");
     assert_eq!(corpus.long, corpus.sequences, "pods of a sequence");
-    assert!(share(corpus.refusing) >= 30, "{corpus:#?}");
-    assert!(share(corpus.deleting) >= 20, "{corpus:#?}");
+    assert!(share(corpus.with_refusal) >= 30, "{corpus:#?}");
+    assert!(share(corpus.with_deletion) >= 20, "{corpus:#?}");
     assert!(corpus.configurations.len() >= 40, "{corpus:#?}");
     let has = |set: &BTreeSet<String>, names: &[&str]| {
         for name in names {
@@ -448,7 +448,7 @@ fn devices_of_running_containers_outlast_a_restart(
     let refused = node.restart().unwrap();
     let message = refused.get("p").map(|refusal| refusal.message.as_str());
     assert_eq!(message, expected);
-    node.announce(&machine);
+    node.register_devices(&machine);
     let held = node.list().pod_resources;
     assert_eq!(held.len(), usize::from(runs));
 }

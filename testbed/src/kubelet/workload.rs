@@ -18,9 +18,9 @@ const CRITICAL: i32 = 2_000_000_000;
 /// Amounts by resource: CPU in millicores, everything else in units.
 pub type Amounts = BTreeMap<String, i64>;
 
-/// A container.
+/// What a container requests.
 #[derive(Clone, Debug)]
-pub struct Unit {
+pub struct ContainerRequest {
     /// Name.
     pub name: String,
     /// When it runs.
@@ -43,11 +43,11 @@ pub struct Workload {
     /// Quality of service.
     pub qos: Qos,
     /// Whether the pod has resources of its own (`spec.resources`).
-    pub pod_level: bool,
+    pub has_pod_level_resources: bool,
     /// Requests of the pod as a whole.
-    pub level: Amounts,
+    pub pod_requests: Amounts,
     /// Regular init containers and sidecars in their order, then app containers.
-    pub units: Vec<Unit>,
+    pub containers: Vec<ContainerRequest>,
     /// What the sandbox itself needs.
     pub overhead: Amounts,
     /// The pod itself, for everything else that its admission looks at.
@@ -56,7 +56,7 @@ pub struct Workload {
 
 /// A quantity of the pod cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{resource} of container {container} has a wrong quantity")]
+#[error("{resource} of container {container} has an invalid quantity")]
 pub struct Error {
     container: String,
     resource: String,
@@ -66,7 +66,7 @@ impl Workload {
     /// Parses a pod object.
     pub fn new(pod: &Pod) -> Result<Self, Error> {
         let spec = pod.spec.clone().unwrap_or_default();
-        let mut units = Vec::new();
+        let mut containers = Vec::new();
         for container in spec.init_containers.iter().flatten() {
             let sidecar = container.restart_policy.as_deref() == Some("Always");
             let kind = if sidecar {
@@ -74,13 +74,13 @@ impl Workload {
             } else {
                 ContainerKind::Init
             };
-            units.push(unit(container, kind)?);
+            containers.push(container_request(container, kind)?);
         }
         for container in &spec.containers {
-            units.push(unit(container, ContainerKind::App)?);
+            containers.push(container_request(container, ContainerKind::App)?);
         }
         let own = spec.resources.clone().unwrap_or_default();
-        let pod_level = [&own.requests, &own.limits]
+        let has_pod_level_resources = [&own.requests, &own.limits]
             .into_iter()
             .flatten()
             .any(|list| !list.is_empty());
@@ -88,13 +88,13 @@ impl Workload {
             resources: Some(own),
             ..Container::default()
         };
-        let level = unit(&own, ContainerKind::App)?.requests;
+        let pod_requests = container_request(&own, ContainerKind::App)?.requests;
         let status = pod.status.as_ref();
         let qos = match status.and_then(|status| status.qos_class.as_deref()) {
             Some("Guaranteed") => Qos::Guaranteed,
             Some("Burstable") => Qos::Burstable,
             Some("BestEffort") => Qos::BestEffort,
-            _ => class(&units, &spec)?,
+            _ => class(&containers, &spec)?,
         };
         let mut overhead = Amounts::new();
         for (name, quantity) in spec.overhead.iter().flatten() {
@@ -105,21 +105,21 @@ impl Workload {
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             name: pod.metadata.name.clone().unwrap_or_default(),
             qos,
-            pod_level,
-            level,
-            units,
+            has_pod_level_resources,
+            pod_requests,
+            containers,
             overhead,
             pod: pod.clone(),
         })
     }
 
     /// Returns the most that the pod needs at any time, where `part` is the need of a container.
-    pub fn peak(&self, part: impl Fn(&Unit) -> Amounts) -> Amounts {
+    pub fn peak(&self, part: impl Fn(&ContainerRequest) -> Amounts) -> Amounts {
         let mut running = Amounts::new();
         let mut peak = Amounts::new();
-        for unit in &self.units {
-            let mut need = part(unit);
-            if unit.kind == ContainerKind::Init {
+        for container in &self.containers {
+            let mut need = part(container);
+            if container.kind == ContainerKind::Init {
                 add(&mut need, &running);
                 for (name, amount) in need {
                     let held = peak.entry(name).or_default();
@@ -138,9 +138,9 @@ impl Workload {
 
     /// Returns the pod's share of the node's allocatable.
     pub fn node_request(&self) -> Amounts {
-        let mut total = self.peak(|unit| unit.requests.clone());
+        let mut total = self.peak(|container| container.requests.clone());
         // Requests of the pod as a whole replace those of its containers.
-        total.extend(self.level.clone());
+        total.extend(self.pod_requests.clone());
         add(&mut total, &self.overhead);
         total
     }
@@ -168,19 +168,19 @@ impl Workload {
 
     /// Returns the number of exclusive CPUs of the whole pod.
     pub fn exclusive_cpus(&self) -> usize {
-        let one = |unit: &Unit| {
-            let count = unit.exclusive_cpus(self);
+        let one = |container: &ContainerRequest| {
+            let count = container.exclusive_cpus(self);
             Amounts::from([("cpu".to_owned(), count as i64)])
         };
         self.peak(one).get("cpu").map_or(0, |count| *count as usize)
     }
 }
 
-impl Unit {
+impl ContainerRequest {
     /// Returns the number of CPUs that the container gets exclusively (kubelet-node.md 6.2).
     pub fn exclusive_cpus(&self, pod: &Workload) -> usize {
         let milli = self.requests.get("cpu").copied().unwrap_or_default();
-        if pod.qos != Qos::Guaranteed || pod.pod_level || milli % 1000 != 0 {
+        if pod.qos != Qos::Guaranteed || pod.has_pod_level_resources || milli % 1000 != 0 {
             return 0;
         }
         usize::try_from(milli / 1000).unwrap_or_default()
@@ -193,7 +193,10 @@ fn add(sum: &mut Amounts, other: &Amounts) {
     }
 }
 
-fn unit(container: &Container, kind: ContainerKind) -> Result<Unit, Error> {
+fn container_request(
+    container: &Container,
+    kind: ContainerKind,
+) -> Result<ContainerRequest, Error> {
     let resources = container.resources.clone().unwrap_or_default();
     let read = |list: Option<BTreeMap<String, _>>| -> Result<Amounts, Error> {
         list.unwrap_or_default()
@@ -210,7 +213,7 @@ fn unit(container: &Container, kind: ContainerKind) -> Result<Unit, Error> {
     for (name, amount) in &limits {
         requests.entry(name.clone()).or_insert(*amount);
     }
-    Ok(Unit {
+    Ok(ContainerRequest {
         name: container.name.clone(),
         kind,
         requests,
@@ -234,20 +237,23 @@ fn amount(
     })
 }
 
-fn class(units: &[Unit], spec: &k8s_openapi::api::core::v1::PodSpec) -> Result<Qos, Error> {
+fn class(
+    requests: &[ContainerRequest],
+    spec: &k8s_openapi::api::core::v1::PodSpec,
+) -> Result<Qos, Error> {
     let list = |amounts: &Amounts| -> Resources {
         amounts
             .iter()
             .map(|(name, amount)| (name.clone(), *amount))
             .collect()
     };
-    let containers = units
+    let containers = requests
         .iter()
-        .map(|unit| topology::request::Container {
-            name: unit.name.clone(),
-            kind: unit.kind,
-            requests: list(&unit.requests),
-            limits: list(&unit.limits),
+        .map(|request| topology::request::Container {
+            name: request.name.clone(),
+            kind: request.kind,
+            requests: list(&request.requests),
+            limits: list(&request.limits),
         })
         .collect();
     let mut pod = topology::request::Pod::new(containers);
@@ -256,7 +262,7 @@ fn class(units: &[Unit], spec: &k8s_openapi::api::core::v1::PodSpec) -> Result<Q
             resources: Some(level.clone()),
             ..Container::default()
         };
-        let level = unit(&container, ContainerKind::App)?;
+        let level = container_request(&container, ContainerKind::App)?;
         pod = pod.with_pod_level(list(&level.requests), &list(&level.limits));
     }
     Ok(pod.qos())

@@ -17,7 +17,7 @@ pub const KUBERNETES_VERSION: &str = "v1.35.4";
 /// The etcd version that is built for it.
 pub const ETCD_VERSION: &str = "v3.6.8";
 /// Oldest usable etcd: older ones fail with `Too large resource version` after a while.
-const OLDEST_ETCD: (u32, u32) = (3, 5);
+const MIN_ETCD_VERSION: (u32, u32) = (3, 5);
 
 /// The absolute paths of the programs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -88,7 +88,7 @@ impl Assets {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The directory that the user named is not usable.
-    #[error("the directory given by --assets does not do: {0}")]
+    #[error("the directory given by --assets is not usable: {0}")]
     Given(String),
     /// Programs are missing and could not be built.
     #[error("no usable {} for Kubernetes {KUBERNETES_VERSION}", missing.join(", "))]
@@ -101,9 +101,9 @@ pub enum Error {
     },
 }
 
-/// The places to search; [`Places::from_environment`] returns the default ones.
+/// The directories to search; [`SearchPath::from_environment`] returns the default ones.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
+pub struct SearchPath {
     /// Directory that the user named: it must contain every program.
     pub given: Option<PathBuf>,
     /// `KUBEBUILDER_ASSETS`: it may contain some of them.
@@ -112,8 +112,8 @@ pub struct Places {
     pub cache: PathBuf,
 }
 
-impl Places {
-    /// Returns the default places: the given directory, `KUBEBUILDER_ASSETS` and the user's cache.
+impl SearchPath {
+    /// Returns the default directories: the given directory, `KUBEBUILDER_ASSETS` and the user's cache.
     pub fn from_environment(given: Option<PathBuf>) -> Self {
         let set =
             |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
@@ -132,11 +132,11 @@ impl Places {
 }
 
 /// Locates every program, and builds the missing ones.
-pub fn locate(places: &Places, report: Report<'_>) -> Result<Assets, Error> {
-    if let Some(dir) = &places.given {
+pub fn locate(search_path: &SearchPath, report: Report<'_>) -> Result<Assets, Error> {
+    if let Some(dir) = &search_path.given {
         return in_given_directory(dir);
     }
-    let mut found: [Option<PathBuf>; 6] = NAMES.map(|name| find(name, places, report));
+    let mut found: [Option<PathBuf>; 6] = NAMES.map(|name| find(name, search_path, report));
     let missing: Vec<&str> = NAMES
         .into_iter()
         .zip(&found)
@@ -144,12 +144,12 @@ pub fn locate(places: &Places, report: Report<'_>) -> Result<Assets, Error> {
         .map(|(name, _)| name)
         .collect();
     if !missing.is_empty() {
-        build::build(&missing, &places.cache, report).map_err(|source| Error::Build {
+        build::build(&missing, &search_path.cache, report).map_err(|source| Error::Build {
             missing: missing.iter().map(|name| (*name).to_owned()).collect(),
             source,
         })?;
         for (name, found) in NAMES.into_iter().zip(&mut found) {
-            found.get_or_insert_with(|| places.cache.join(name));
+            found.get_or_insert_with(|| search_path.cache.join(name));
         }
     }
     Ok(Assets::from_paths(found.map(Option::unwrap_or_default)))
@@ -167,7 +167,7 @@ fn in_given_directory(dir: &Path) -> Result<Assets, Error> {
             if file.is_file() {
                 check_version(name, &file).err()
             } else {
-                Some(format!("{} is not there", file.display()))
+                Some(format!("{} does not exist", file.display()))
             }
         })
         .collect();
@@ -179,8 +179,8 @@ fn in_given_directory(dir: &Path) -> Result<Assets, Error> {
 }
 
 /// Locates one program in `KUBEBUILDER_ASSETS`, on `PATH` or in the cache.
-fn find(name: &str, places: &Places, report: Report<'_>) -> Option<PathBuf> {
-    let kubebuilder = places
+fn find(name: &str, search_path: &SearchPath, report: Report<'_>) -> Option<PathBuf> {
+    let kubebuilder = search_path
         .kubebuilder
         .as_ref()
         .map(|dir| dir.join(name))
@@ -193,7 +193,7 @@ fn find(name: &str, places: &Places, report: Report<'_>) -> Option<PathBuf> {
         }
     }
     // Only this program writes to the cache, and the directory names the version, so no check is needed.
-    Some(places.cache.join(name)).filter(|file| file.is_file())
+    Some(search_path.cache.join(name)).filter(|file| file.is_file())
 }
 
 /// Checks that a program reports a usable version; the error is a text for people.
@@ -209,36 +209,36 @@ fn check_version(name: &str, file: &Path) -> Result<(), String> {
         .map_err(|error| format!("{}: cannot be run: {error}", file.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
     if name == "etcd" {
-        judge_etcd(&text)
+        check_etcd_version(&text)
     } else {
-        judge_kubernetes(&text)
+        check_kubernetes_version(&text)
     }
     .map_err(|reason| format!("{}: {reason}", file.display()))
 }
 
-fn judge_kubernetes(text: &str) -> Result<(), String> {
+fn check_kubernetes_version(text: &str) -> Result<(), String> {
     let version = text
         .split_whitespace()
         .find(|word| word.starts_with('v') && word[1..].starts_with(|c: char| c.is_ascii_digit()));
     match version {
         Some(version) if version == KUBERNETES_VERSION => Ok(()),
         Some(version) => Err(format!("is {version}, must be {KUBERNETES_VERSION}")),
-        None => Err("does not tell its version".to_owned()),
+        None => Err("does not report its version".to_owned()),
     }
 }
 
-fn judge_etcd(text: &str) -> Result<(), String> {
+fn check_etcd_version(text: &str) -> Result<(), String> {
     let version = text
         .lines()
         .find_map(|line| line.strip_prefix("etcd Version:"))
         .map(str::trim)
-        .ok_or("does not tell its version")?;
+        .ok_or("does not report its version")?;
     let mut numbers = version.split('.').map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= OLDEST_ETCD => Ok(()),
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= MIN_ETCD_VERSION => Ok(()),
         _ => Err(format!(
             "is {version}, must be {}.{} or newer",
-            OLDEST_ETCD.0, OLDEST_ETCD.1
+            MIN_ETCD_VERSION.0, MIN_ETCD_VERSION.1
         )),
     }
 }
@@ -255,12 +255,12 @@ mod tests {
     #[case::right("Kubernetes v1.35.4\n", None)]
     #[case::client("Client Version: v1.35.4\nKustomize Version: v5.7.1\n", None)]
     #[case::old("Kubernetes v1.29.0\n", Some("is v1.29.0, must be v1.35.4"))]
-    #[case::template("Kubernetes $Format$\n", Some("does not tell its version"))]
+    #[case::template("Kubernetes $Format$\n", Some("does not report its version"))]
     fn kubernetes_programs_must_have_the_one_version(
         #[case] text: &str,
         #[case] problem: Option<&str>,
     ) {
-        assert_eq!(judge_kubernetes(text).err().as_deref(), problem);
+        assert_eq!(check_kubernetes_version(text).err().as_deref(), problem);
     }
 
     #[rstest]
@@ -269,7 +269,7 @@ mod tests {
     #[case::debian("etcd Version: 3.4.23\n", false)]
     #[case::nonsense("hello\n", false)]
     fn etcd_must_be_new_enough(#[case] text: &str, #[case] accepted: bool) {
-        assert_eq!(judge_etcd(text).is_ok(), accepted);
+        assert_eq!(check_etcd_version(text).is_ok(), accepted);
     }
 
     fn program(dir: &Path, name: &str, output: &str) {
@@ -286,13 +286,13 @@ mod tests {
             program(cache.path(), name, "unused");
         }
         program(elsewhere.path(), "kubelet", "Kubernetes v1.35.4");
-        let places = Places {
+        let search_path = SearchPath {
             given: None,
             kubebuilder: Some(elsewhere.path().to_owned()),
             cache: cache.path().to_owned(),
         };
         let notes = std::sync::Mutex::new(Vec::new());
-        let assets = locate(&places, &|progress| {
+        let assets = locate(&search_path, &|progress| {
             notes.lock().unwrap().push(progress.to_string());
         })
         .unwrap();
@@ -314,12 +314,12 @@ mod tests {
     fn given_directory_must_have_everything() {
         let dir = tempfile::tempdir().unwrap();
         program(dir.path(), "kubelet", "Kubernetes v1.2.3");
-        let places = Places {
+        let search_path = SearchPath {
             given: Some(dir.path().to_owned()),
-            ..Places::default()
+            ..SearchPath::default()
         };
-        let error = locate(&places, &|_| {}).unwrap_err().to_string();
-        assert!(error.contains("etcd is not there"), "{error}");
+        let error = locate(&search_path, &|_| {}).unwrap_err().to_string();
+        assert!(error.contains("etcd does not exist"), "{error}");
         assert!(error.contains("is v1.2.3, must be v1.35.4"), "{error}");
     }
 }

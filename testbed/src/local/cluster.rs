@@ -186,7 +186,7 @@ pub enum Error {
     #[error("cluster {0:?} never came up completely: remove it with `cluster down`")]
     Incomplete(String),
     /// The cluster has no real Kubernetes parts.
-    #[error("cluster {0:?} is an embedded one: it is reached by its kubeconfig")]
+    #[error("cluster {0:?} is embedded: use its kubeconfig")]
     Embedded(String),
     /// The kubeconfig could not be used.
     #[error("cannot use the kubeconfig of the cluster")]
@@ -211,7 +211,7 @@ impl LocalCluster {
     }
 
     /// Returns the cluster that this process is part of. It does not check the holder, which has another ID in its own PID namespace.
-    pub(crate) async fn around(state_root: &Path, name: &str) -> Result<Self, Error> {
+    pub(crate) async fn enclosing(state_root: &Path, name: &str) -> Result<Self, Error> {
         Self::recorded(state::recorded(state_root, name)?, name).await
     }
 

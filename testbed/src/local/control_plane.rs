@@ -10,7 +10,7 @@ use serde_json::json;
 use super::assets::Assets;
 use super::net::{SERVICE_RANGE, Subnet};
 use super::pki::{self, Pki};
-use super::supervise::protocol::Start;
+use super::supervise::protocol::ProcessSpec;
 
 /// Name of etcd's process.
 pub const ETCD: &str = "etcd";
@@ -120,7 +120,7 @@ impl ControlPlane<'_> {
     }
 
     /// Returns the process of etcd.
-    pub fn etcd(&self) -> Start {
+    pub fn etcd(&self) -> ProcessSpec {
         let data = self.dir.join("etcd");
         self.start(
             ETCD,
@@ -143,7 +143,7 @@ impl ControlPlane<'_> {
     }
 
     /// Returns the process of the API server.
-    pub fn api_server(&self) -> Start {
+    pub fn api_server(&self) -> ProcessSpec {
         let serving = self.pki.serving();
         let accounts = self.pki.service_account();
         self.start(
@@ -175,7 +175,7 @@ impl ControlPlane<'_> {
     }
 
     /// Returns the process of the controller manager.
-    pub fn controller_manager(&self) -> Start {
+    pub fn controller_manager(&self) -> ProcessSpec {
         let kubeconfig = text(&self.kubeconfig_of(CONTROLLER_MANAGER));
         self.start(
             CONTROLLER_MANAGER,
@@ -195,7 +195,7 @@ impl ControlPlane<'_> {
     }
 
     /// Returns the process of the default scheduler.
-    pub fn scheduler(&self) -> Start {
+    pub fn scheduler(&self) -> ProcessSpec {
         let kubeconfig = text(&self.kubeconfig_of(SCHEDULER));
         self.start(
             SCHEDULER,
@@ -214,7 +214,7 @@ impl ControlPlane<'_> {
         name: &str,
         program: &Path,
         flags: [(&str, String); N],
-    ) -> Start {
+    ) -> ProcessSpec {
         let mut argv = vec![text(program)];
         argv.extend(
             flags
@@ -226,8 +226,8 @@ impl ControlPlane<'_> {
 }
 
 /// Returns a process with the environment and the log file that all processes of a cluster have.
-pub(crate) fn process(dir: &Path, name: &str, argv: Vec<String>) -> Start {
-    Start {
+pub(crate) fn process(dir: &Path, name: &str, argv: Vec<String>) -> ProcessSpec {
+    ProcessSpec {
         name: name.to_owned(),
         argv,
         env: BTreeMap::from([

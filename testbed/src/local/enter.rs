@@ -10,12 +10,12 @@ use anyhow::Context;
 use nix::sched::{CloneFlags, setns};
 use serde::{Deserialize, Serialize};
 
-use super::net::{self, Boundary, Subnet};
+use super::net::{self, NetworkNamespaces, Subnet};
 use super::root::{self, Root};
 
 /// A node to create: namespaces, network and root.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct NodePlace {
+pub struct NodeLayout {
     /// The root of the node.
     pub root: Root,
     /// Network of the cluster.
@@ -30,8 +30,8 @@ pub struct NodePlace {
 #[derive(Debug, clap::Args)]
 pub struct EnterArgs {
     /// JSON file with the description of the node.
-    #[arg(long)]
-    pub place: PathBuf,
+    #[arg(long = "place")]
+    pub layout: PathBuf,
     /// Program and arguments.
     #[arg(last = true, required = true)]
     pub argv: Vec<String>,
@@ -50,13 +50,13 @@ pub struct JoinArgs {
 
 /// Runs `enter`; returns only on an error.
 pub fn enter(args: &EnterArgs) -> anyhow::Result<ExitCode> {
-    let text = fs_err::read_to_string(&args.place)?;
-    let place: NodePlace =
+    let text = fs_err::read_to_string(&args.layout)?;
+    let layout: NodeLayout =
         serde_json::from_str(&text).context("cannot read the description of the node")?;
-    let boundary = Boundary::cross(CloneFlags::CLONE_NEWNS)?;
-    net::set_up_node(&boundary, place.subnet, place.index, place.nodes)?;
-    drop(boundary);
-    root::enter(&place.root)?;
+    let namespaces = NetworkNamespaces::enter_new(CloneFlags::CLONE_NEWNS)?;
+    net::set_up_node(&namespaces, layout.subnet, layout.index, layout.nodes)?;
+    drop(namespaces);
+    root::enter(&layout.root)?;
     exec(&args.argv)
 }
 

@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 
 use super::control_plane::{process, text};
 use super::net::DNS_SERVICE;
-use super::supervise::protocol::Start;
+use super::supervise::protocol::ProcessSpec;
 
 /// Hard eviction threshold of memory; it is part of the reservation.
-const EVICTION: u64 = 100 * MIB;
+const EVICTION_THRESHOLD: u64 = 100 * MIB;
 /// State files with which a kubelet refuses to start after a change of policy or reservation (kubelet-node.md section 11).
 pub const STATE_FILES: [&str; 2] = ["cpu_manager_state", "memory_manager_state"];
 
@@ -176,7 +176,7 @@ impl Kubelet<'_> {
     }
 
     /// Returns the process, which joins the namespaces of the node's runtime.
-    pub(crate) fn start(&self) -> Start {
+    pub(crate) fn start(&self) -> ProcessSpec {
         let flags = [
             ("config", text(&self.config_file())),
             ("kubeconfig", text(&self.kubeconfig)),
@@ -233,8 +233,8 @@ impl Kubelet<'_> {
             "serializeImagePulls": false,
             "registerWithTaints": self.taints.iter().map(|taint| json!({ "key": taint.key, "effect": taint.effect })).collect::<Vec<_>>(),
             // Only memory, so that a full disk of the host does not matter.
-            "evictionHard": { "memory.available": bytes(EVICTION) },
-            "systemReserved": { "memory": bytes(reserved.saturating_sub(EVICTION)) },
+            "evictionHard": { "memory.available": bytes(EVICTION_THRESHOLD) },
+            "systemReserved": { "memory": bytes(reserved.saturating_sub(EVICTION_THRESHOLD)) },
             "reservedSystemCPUs": format_cpu_list(&settings.reserved_cpus_of(machine)),
             "topologyManagerPolicy": settings.topology_manager_policy,
             "topologyManagerScope": settings.topology_manager_scope,

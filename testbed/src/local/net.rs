@@ -103,14 +103,14 @@ pub enum Error {
 }
 
 /// Two network namespaces between which this (single-threaded) process switches: the original one, and a new one.
-pub(crate) struct Boundary {
+pub(crate) struct NetworkNamespaces {
     outer: File,
     inner: File,
 }
 
-impl Boundary {
+impl NetworkNamespaces {
     /// Creates a new network namespace (and the others in `others`) and stays in it.
-    pub(crate) fn cross(others: CloneFlags) -> Result<Self, Error> {
+    pub(crate) fn enter_new(others: CloneFlags) -> Result<Self, Error> {
         let outer = File::open("/proc/self/ns/net")?;
         unshare(CloneFlags::CLONE_NEWNET | others).map_err(|source| Error::Namespace {
             action: "make new namespaces",
@@ -144,8 +144,8 @@ fn enter(namespace: &File) -> Result<(), Error> {
 }
 
 /// Sets up the cluster's side of the network in the new namespace; returns the subnet that was free.
-pub(crate) fn set_up_cluster(boundary: &Boundary) -> Result<Subnet, Error> {
-    let subnet = claim_subnet(boundary)?;
+pub(crate) fn set_up_cluster(namespaces: &NetworkNamespaces) -> Result<Subnet, Error> {
+    let subnet = claim_subnet(namespaces)?;
     let gateway = subnet.gateway();
     ip(&[
         "link set lo up".to_owned(),
@@ -157,7 +157,7 @@ pub(crate) fn set_up_cluster(boundary: &Boundary) -> Result<Subnet, Error> {
         format!("link set {UPLINK} master {BRIDGE} up"),
     ])?;
     enable_forwarding()?;
-    boundary.ip_outside(&[
+    namespaces.ip_outside(&[
         format!(
             "address add {}/24 dev {}",
             subnet.host(),
@@ -169,10 +169,10 @@ pub(crate) fn set_up_cluster(boundary: &Boundary) -> Result<Subnet, Error> {
 }
 
 /// Takes the first number whose link name and addresses are free in the original namespace.
-fn claim_subnet(boundary: &Boundary) -> Result<Subnet, Error> {
-    enter(&boundary.outer)?;
+fn claim_subnet(namespaces: &NetworkNamespaces) -> Result<Subnet, Error> {
+    enter(&namespaces.outer)?;
     let used = used_subnets();
-    enter(&boundary.inner)?;
+    enter(&namespaces.inner)?;
     let mut last_refusal = None;
     for number in (0..=u8::MAX).filter(|number| !used.contains(number)) {
         let subnet = Subnet(number);
@@ -180,7 +180,7 @@ fn claim_subnet(boundary: &Boundary) -> Result<Subnet, Error> {
             "link add {} type veth peer name {UPLINK} netns {{inner}}",
             subnet.host_link()
         );
-        match boundary.ip_outside(&[add]) {
+        match namespaces.ip_outside(&[add]) {
             Ok(()) => return Ok(subnet),
             // Another cluster was faster, or the name is taken for another reason.
             Err(error @ Error::Refused { .. }) => {
@@ -213,13 +213,13 @@ fn used_subnets() -> Vec<u8> {
 
 /// Sets up the network of one node in the new namespace of this process, which came from the cluster's namespace.
 pub(crate) fn set_up_node(
-    boundary: &Boundary,
+    namespaces: &NetworkNamespaces,
     subnet: Subnet,
     index: usize,
     nodes: usize,
 ) -> Result<(), Error> {
     let address = subnet.node(index);
-    boundary.ip_outside(&[
+    namespaces.ip_outside(&[
         format!("link add n{index} type veth peer name eth0 netns {{inner}}"),
         format!("link set n{index} master {BRIDGE} up"),
         format!("route add {} via {address}", pod_network(index)),

@@ -14,15 +14,15 @@ use super::kubelet::{Kubelet, KubeletSettings, STATE_FILES, process_name};
 use super::net::Subnet;
 use super::pki;
 use super::supervise::client::{self, Client as Holder};
-use super::supervise::protocol::Start;
+use super::supervise::protocol::ProcessSpec;
 use crate::node::control::{self, Signal, Target};
 
 /// Time for a kubelet to stop before it is killed.
-const STOP: Duration = Duration::from_secs(10);
+const STOP_GRACE: Duration = Duration::from_secs(10);
 /// Time for a restarted kubelet to report its node ready with all devices.
-const READY: Duration = Duration::from_secs(90);
+const READY_TIMEOUT: Duration = Duration::from_secs(90);
 /// Pause between two polls of the API server.
-pub(crate) const LOOK: Duration = Duration::from_millis(150);
+pub(crate) const POLL_PAUSE: Duration = Duration::from_millis(150);
 /// Directory of the podresources socket in a node.
 pub const POD_RESOURCES: &str = "/var/lib/kubelet/pod-resources";
 /// Directory of the podresources socket that hides allocations.
@@ -53,7 +53,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A request to the API server failed.
-    #[error("cannot ask the API server about node {node}")]
+    #[error("cannot get node {node} from the API server")]
     Api {
         /// Name of the node.
         node: String,
@@ -62,7 +62,7 @@ pub enum Error {
         source: Box<kube::Error>,
     },
     /// The runtime of the node refused a request.
-    #[error("the runtime of node {node} refused")]
+    #[error("the runtime of node {node} refused a request")]
     Runtime {
         /// Name of the node.
         node: String,
@@ -183,7 +183,8 @@ impl NodeHandle {
     pub async fn stop_kubelet(&self) -> Result<(), Error> {
         let (holder, name) = (self.holder(), process_name(self.name()));
         let stopped =
-            tokio::task::spawn_blocking(move || holder.stop(&name, nix::libc::SIGTERM, STOP)).await;
+            tokio::task::spawn_blocking(move || holder.stop(&name, nix::libc::SIGTERM, STOP_GRACE))
+                .await;
         match stopped {
             Ok(outcome) => Ok(outcome?),
             Err(error) => Err(self.file_error(std::io::Error::other(error))),
@@ -192,9 +193,9 @@ impl NodeHandle {
 
     /// Starts the stopped kubelet with its last settings; returns when the node is ready again.
     pub async fn start_kubelet(&self) -> Result<(), Error> {
-        let begun = now_seconds();
+        let started_at = now_seconds();
         self.spawn_kubelet()?;
-        self.wait_ready(begun).await
+        self.wait_ready(started_at).await
     }
 
     /// Stops the kubelet, changes its settings, and starts it. As on a real node, the state of its CPU and memory managers is removed:
@@ -230,7 +231,7 @@ impl NodeHandle {
 
     /// Starts one device plugin for each resource of the machine; nodes with taints, like the control plane's, have none.
     pub(crate) fn spawn_device_plugins(&self) -> Result<(), Error> {
-        for (resource, devices) in self.pretend_devices() {
+        for (resource, devices) in self.simulated_devices() {
             let mut argv = vec![
                 "deviceplugin".to_owned(),
                 "--resource".to_owned(),
@@ -264,7 +265,7 @@ impl NodeHandle {
     }
 
     /// Returns a program of the multi-call helper that runs inside the node's namespaces.
-    fn helper(&self, name: &str, arguments: Vec<String>) -> Start {
+    fn helper(&self, name: &str, arguments: Vec<String>) -> ProcessSpec {
         let mut argv = vec![text(&self.spec.bin_dir.join("numaresources-testbed"))];
         argv.extend(arguments);
         let mut start = process(&self.spec.dir(), name, argv);
@@ -272,7 +273,9 @@ impl NodeHandle {
         start
     }
 
-    fn pretend_devices(&self) -> impl Iterator<Item = (&String, &Vec<fixtures::machines::Device>)> {
+    fn simulated_devices(
+        &self,
+    ) -> impl Iterator<Item = (&String, &Vec<fixtures::machines::Device>)> {
         let worker = self.plan().taints.is_empty();
         self.machine().devices().iter().filter(move |_| worker)
     }
@@ -315,8 +318,8 @@ impl NodeHandle {
     }
 
     /// Waits until the kubelet has reported the node ready with all devices, after the given time (seconds since the epoch).
-    async fn wait_ready(&self, begun: i64) -> Result<(), Error> {
-        let deadline = Instant::now() + READY;
+    async fn wait_ready(&self, started_at: i64) -> Result<(), Error> {
+        let deadline = Instant::now() + READY_TIMEOUT;
         let api: Api<Node> = Api::all(self.client.clone());
         loop {
             self.check_alive()?;
@@ -324,18 +327,20 @@ impl NodeHandle {
                 node: self.name().to_owned(),
                 source: Box::new(source),
             })?;
-            let Some(problem) = self.unreadiness(&node, begun) else {
+            let Some(problem) = self.why_not_ready(&node, started_at) else {
                 return Ok(());
             };
             if Instant::now() > deadline {
-                return Err(self.not_ready(format!("{problem} after {} s", READY.as_secs())));
+                return Err(
+                    self.not_ready(format!("{problem} after {} s", READY_TIMEOUT.as_secs()))
+                );
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_PAUSE).await;
         }
     }
 
     /// Returns what a Node object lacks to be ready with all devices, as reported after the given second since the epoch.
-    pub(crate) fn unreadiness(&self, node: &Node, since: i64) -> Option<String> {
+    pub(crate) fn why_not_ready(&self, node: &Node, since: i64) -> Option<String> {
         let Some(status) = node.status.as_ref() else {
             return Some("has not reported yet".to_owned());
         };
@@ -362,7 +367,7 @@ impl NodeHandle {
                 }
             }
         }
-        let missing = self.pretend_devices().find(|(resource, devices)| {
+        let missing = self.simulated_devices().find(|(resource, devices)| {
             let allocatable = status
                 .allocatable
                 .as_ref()

@@ -4,16 +4,16 @@
 use anyhow::Context as _;
 
 use super::cluster::ClusterSpec;
-use super::companion::{self, Args};
-use super::supervise::protocol::Start;
+use super::helper_process::{self, Args};
+use super::supervise::protocol::ProcessSpec;
 use crate::openshift;
 
 /// Name of the process.
 const NAME: &str = "openshift";
 
 /// Returns the process for a cluster.
-pub(crate) fn process(spec: &ClusterSpec) -> Start {
-    companion::process(spec, NAME)
+pub(crate) fn process(spec: &ClusterSpec) -> ProcessSpec {
+    helper_process::process(spec, NAME)
 }
 
 /// Runs the platform; returns only when it cannot go on.
@@ -21,7 +21,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let cluster = args.cluster().await?;
     let spec = cluster.spec();
     let flavour = spec.flavour;
-    let flavour = flavour.with_context(|| format!("cluster {} is no OpenShift", spec.name))?;
+    let flavour =
+        flavour.with_context(|| format!("cluster {} is not an OpenShift cluster", spec.name))?;
     openshift::run(cluster.client(), flavour, cluster.machines()).await;
     Ok(())
 }

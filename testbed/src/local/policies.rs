@@ -1,7 +1,7 @@
 //! The process of a local cluster that enforces network policies: it sends every node the rules of its pods. Like [`super::platform`] it is
 //! a child of the holder.
 //!
-//! A pod is open until its rules are in force, a moment after it gets its address.
+//! A pod is open until its rules are applied, a moment after it gets its address.
 
 pub mod rules;
 
@@ -22,21 +22,21 @@ use kube::runtime::watcher::{Config, watcher};
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
-use self::rules::World;
+use self::rules::ClusterObjects;
 use super::cluster::ClusterSpec;
-use super::companion::{self, Args};
+use super::helper_process::{self, Args};
 use super::net::{KUBERNETES_SERVICE, pod_gateway};
-use super::supervise::protocol::Start;
+use super::supervise::protocol::ProcessSpec;
 use crate::node::control;
 
 /// Name of the process.
 const NAME: &str = "policies";
 /// Pause before rules that a node did not accept are sent again.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Returns the process for a cluster.
-pub(crate) fn process(spec: &ClusterSpec) -> Start {
-    companion::process(spec, NAME)
+pub(crate) fn process(spec: &ClusterSpec) -> ProcessSpec {
+    helper_process::process(spec, NAME)
 }
 
 /// Enforces policies; returns only on an error.
@@ -47,36 +47,36 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         nodes: nodes
             .map(|(index, node)| (node.name().to_owned(), (pod_gateway(index), node.runtime())))
             .collect(),
-        in_force: HashMap::new(),
+        applied: HashMap::new(),
     };
     let client = cluster.client();
-    let (policies, policy_changes) = follow::<NetworkPolicy>(&client);
-    let (namespaces, namespace_changes) = follow::<Namespace>(&client);
-    let (pods, pod_changes) = follow::<Pod>(&client);
+    let (policies, policy_changes) = watch::<NetworkPolicy>(&client);
+    let (namespaces, namespace_changes) = watch::<Namespace>(&client);
+    let (pods, pod_changes) = watch::<Pod>(&client);
     let mut changes = stream::select_all([policy_changes, namespace_changes, pod_changes]);
-    let mut again = false;
-    while let Some(()) = next(&mut changes, again).await {
+    let mut retry = false;
+    while let Some(()) = next(&mut changes, retry).await {
         let is_known = policies.wait_until_ready().now_or_never().is_some()
             && namespaces.wait_until_ready().now_or_never().is_some()
             && pods.wait_until_ready().now_or_never().is_some();
         if is_known {
             let all = (owned(&policies), owned(&namespaces), owned(&pods));
-            let world = World {
+            let objects = ClusterObjects {
                 policies: &all.0,
                 namespaces: &all.1,
                 pods: &all.2,
                 kubernetes: KUBERNETES_SERVICE,
             };
-            again = !enforcer.enforce(&world).await;
+            retry = !enforcer.enforce(&objects).await;
         }
     }
-    anyhow::bail!("the API server is not followed any more")
+    anyhow::bail!("the watches of the API server ended")
 }
 
-/// Waits for the next change and takes all others that have arrived by then; with `again` it also returns after a pause.
-async fn next(changes: &mut (impl futures::Stream<Item = ()> + Unpin), again: bool) -> Option<()> {
-    let first = if again {
-        match tokio::time::timeout(AGAIN, changes.next()).await {
+/// Waits for the next change and takes all others that have arrived by then; with `retry` it also returns after a pause.
+async fn next(changes: &mut (impl futures::Stream<Item = ()> + Unpin), retry: bool) -> Option<()> {
+    let first = if retry {
+        match tokio::time::timeout(RETRY_PAUSE, changes.next()).await {
             Ok(first) => first,
             Err(_) => Some(()),
         }
@@ -88,7 +88,7 @@ async fn next(changes: &mut (impl futures::Stream<Item = ()> + Unpin), again: bo
 }
 
 /// Returns a store with all objects of a kind, and a stream with one item for every change of them.
-fn follow<K>(client: &Client) -> (Store<K>, BoxStream<'static, ()>)
+fn watch<K>(client: &Client) -> (Store<K>, BoxStream<'static, ()>)
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Default + Clone + Debug + Eq + Hash + Send + Sync,
@@ -120,15 +120,15 @@ type Key = (String, Ipv4Addr);
 struct Enforcer {
     /// By name of the node: the node's address in the pod network, and its runtime.
     nodes: HashMap<String, (Ipv4Addr, control::Client)>,
-    in_force: HashMap<Key, String>,
+    applied: HashMap<Key, String>,
 }
 
 impl Enforcer {
     /// Sends the nodes the changed rules of their pods; returns false if a node did not accept some.
-    async fn enforce(&mut self, world: &World<'_>) -> bool {
-        let mut all_taken = true;
-        let mut there = HashSet::new();
-        for pod in world.pods {
+    async fn enforce(&mut self, objects: &ClusterObjects<'_>) -> bool {
+        let mut all_accepted = true;
+        let mut present = HashSet::new();
+        for pod in objects.pods {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
             let node = node.and_then(|name| self.nodes.get(name));
             let (Some((gateway, runtime)), Some(address), Some(uid)) =
@@ -137,26 +137,26 @@ impl Enforcer {
                 continue;
             };
             let key = (uid.clone(), address);
-            there.insert(key.clone());
-            let rules = rules::of_pod(world, pod, *gateway);
-            let known = self.in_force.get(&key).map_or(rules::OPEN, String::as_str);
+            present.insert(key.clone());
+            let rules = rules::of_pod(objects, pod, *gateway);
+            let known = self.applied.get(&key).map_or(rules::OPEN, String::as_str);
             if known == rules {
                 continue;
             }
-            let (runtime, told) = (runtime.clone(), rules.clone());
-            let taken = tokio::task::spawn_blocking(move || runtime.filter(&uid, &told)).await;
-            match taken {
+            let (runtime, sent) = (runtime.clone(), rules.clone());
+            let accepted = tokio::task::spawn_blocking(move || runtime.filter(&uid, &sent)).await;
+            match accepted {
                 Ok(Ok(())) => {
-                    self.in_force.insert(key, rules);
+                    self.applied.insert(key, rules);
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(pod = %pod.name_any(), %error, "Policies are not in force");
-                    all_taken = false;
+                    tracing::warn!(pod = %pod.name_any(), %error, "Cannot apply the policies of a pod");
+                    all_accepted = false;
                 }
-                Err(_) => all_taken = false,
+                Err(_) => all_accepted = false,
             }
         }
-        self.in_force.retain(|key, _| there.contains(key));
-        all_taken
+        self.applied.retain(|key, _| present.contains(key));
+        all_accepted
     }
 }

@@ -113,14 +113,14 @@ pub fn missing(facts: &Facts, nodes: usize) -> Vec<Missing> {
     if facts.os != "linux" {
         return vec![item(
             format!("the local lane needs Linux, this is {}", facts.os),
-            "run it in a Linux virtual machine or container, or give a cluster by KUBECONFIG",
+            "run it in a Linux virtual machine or container, or point KUBECONFIG at a cluster",
         )];
     }
     let mut list = Vec::new();
     if facts.uid != 0 {
         list.push(item(
             format!("root, this is user {}", facts.uid),
-            "run it with sudo, or give a cluster by KUBECONFIG",
+            "run it with sudo, or point KUBECONFIG at a cluster",
         ));
     }
     for (bit, name, purpose) in CAPABILITIES {
@@ -142,7 +142,7 @@ pub fn missing(facts: &Facts, nodes: usize) -> Vec<Missing> {
     for (path, purpose) in MOUNT_POINTS {
         if !facts.mount_points.iter().any(|have| have == path) {
             list.push(item(
-                format!("{path}, over which pretend hardware is bound"),
+                format!("{path}, over which simulated hardware is mounted"),
                 &format!("use {purpose}"),
             ));
         }

@@ -12,11 +12,11 @@ use super::mounts::{self, bind, bind_alone, make_read_only, mount_kernel};
 use super::sysfs;
 
 /// Top-level directories of the host that hold programs and libraries; read-only in a node.
-const PROGRAMS: [&str; 9] = [
+const PROGRAM_DIRS: [&str; 9] = [
     "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu",
 ];
 /// Directories that are private to the node.
-const PRIVATE: [&str; 14] = [
+const PRIVATE_DIRS: [&str; 14] = [
     "dev",
     "etc",
     "home",
@@ -73,14 +73,14 @@ pub struct Root {
 /// Lays out the directories and the private `/etc` of a node.
 pub fn prepare(root: &Root, node: &str, address: std::net::Ipv4Addr) -> std::io::Result<()> {
     let dir = &root.dir;
-    for name in PRIVATE {
+    for name in PRIVATE_DIRS {
         fs_err::create_dir_all(dir.join(name))?;
     }
     open_to_all(&dir.join("tmp"))?;
     symlink("../run", dir.join("var/run"))?;
     fs_err::create_dir_all(dir.join("var/tmp"))?;
     open_to_all(&dir.join("var/tmp"))?;
-    for name in PROGRAMS {
+    for name in PROGRAM_DIRS {
         let host = Path::new("/").join(name);
         match fs_err::symlink_metadata(&host) {
             Ok(meta) if meta.is_symlink() => symlink(fs_err::read_link(&host)?, dir.join(name))?,
@@ -154,7 +154,7 @@ fn write_etc(etc: &Path, node: &str, address: std::net::Ipv4Addr) -> std::io::Re
 pub(crate) fn enter(root: &Root) -> Result<(), mounts::Error> {
     let dir = &root.dir;
     bind_alone(dir, dir)?;
-    for name in PROGRAMS {
+    for name in PROGRAM_DIRS {
         let host = Path::new("/").join(name);
         if host.is_dir() && !host.is_symlink() {
             bind_read_only(&host, &dir.join(name))?;

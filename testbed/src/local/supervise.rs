@@ -94,7 +94,7 @@ fn prepare(state_dir: &Path) -> anyhow::Result<(net::Subnet, UnixListener)> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
         .context("cannot tie the holder to its launcher")?;
     nix::unistd::setsid().context("cannot leave the session")?;
-    let boundary = net::Boundary::cross(
+    let namespaces = net::NetworkNamespaces::enter_new(
         CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS,
     )?;
     let none: Option<&Path> = None;
@@ -108,7 +108,7 @@ fn prepare(state_dir: &Path) -> anyhow::Result<(net::Subnet, UnixListener)> {
         none,
     )
     .context("cannot mount /proc of the new PID namespace")?;
-    let subnet = net::set_up_cluster(&boundary)?;
+    let subnet = net::set_up_cluster(&namespaces)?;
     let listener =
         UnixListener::bind(state_dir.join(SOCKET)).context("cannot listen for commands")?;
     Ok((subnet, listener))
@@ -141,7 +141,7 @@ fn serve(listener: UnixListener) -> anyhow::Result<()> {
             let detached = Arc::clone(&detached);
             let quit = quit.clone();
             std::thread::spawn(move || {
-                if let Err(error) = converse(&connection, &children, &detached, &quit) {
+                if let Err(error) = serve_connection(&connection, &children, &detached, &quit) {
                     tracing::debug!(%error, "Connection ended");
                 }
             });
@@ -150,11 +150,11 @@ fn serve(listener: UnixListener) -> anyhow::Result<()> {
 
     ended
         .recv()
-        .context("lost every thread that could end the cluster")
+        .context("all threads that could end the cluster have ended")
 }
 
 /// Answers the requests of one connection.
-fn converse(
+fn serve_connection(
     connection: &UnixStream,
     children: &Children,
     detached: &AtomicBool,
@@ -183,8 +183,8 @@ fn answer(
         Request::Stop {
             name,
             signal,
-            patience_ms,
-        } => children.stop(&name, signal, std::time::Duration::from_millis(patience_ms)),
+            grace_ms,
+        } => children.stop(&name, signal, std::time::Duration::from_millis(grace_ms)),
         Request::Signal { name, signal } => children.signal(&name, signal),
         Request::List => Ok(()),
         Request::Detach => {

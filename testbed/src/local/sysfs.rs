@@ -253,7 +253,7 @@ fn cpuinfo(machine: &Machine) -> String {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "processor\t: {cpu}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 106\nmodel name\t: Pretend CPU\n\
+            "processor\t: {cpu}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 106\nmodel name\t: Simulated CPU\n\
              stepping\t: 6\ncpu MHz\t\t: 2400.000\ncache size\t: 32768 KB\nphysical id\t: {socket}\nsiblings\t: {}\n\
              core id\t\t: {core_id}\ncpu cores\t: {}\nflags\t\t: fpu sse sse2\n\n",
             package.len(),

@@ -23,13 +23,13 @@ pub enum Command {
     /// Serve devices of one resource to the kubelet
     #[command(name = "deviceplugin")]
     DevicePlugin(device_plugin::Args),
-    /// Pass the PodResources API of the kubelet on
+    /// Forward the kubelet's PodResources API
     #[command(name = "podresources-proxy")]
     PodResourcesProxy(podresources_proxy::Args),
-    /// Become the first process of a container (internal)
+    /// Run as the first process of a container (internal)
     #[command(hide = true)]
     ContainerInit,
-    /// Become a process in a container (internal)
+    /// Run as a process in a container (internal)
     #[command(hide = true)]
     ContainerExec,
 }
@@ -37,7 +37,7 @@ pub enum Command {
 /// Arguments of `node`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct NodeArgs {
-    /// What the node is: a file with JSON (`NodeSpec`)
+    /// JSON file with the node's specification (`NodeSpec`)
     #[arg(long, value_name = "FILE")]
     pub spec: PathBuf,
 }
@@ -50,7 +50,7 @@ impl Command {
             Self::Node(args) => {
                 let text = fs_err::read_to_string(&args.spec)?;
                 let spec: NodeSpec = serde_json::from_str(&text)
-                    .with_context(|| format!("cannot understand {}", args.spec.display()))?;
+                    .with_context(|| format!("cannot parse {}", args.spec.display()))?;
                 serve(|| server::run(spec))
             }
             Self::DevicePlugin(args) => serve(|| device_plugin::run(args)),

@@ -195,7 +195,7 @@ struct Refusal {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The socket could not be used.
-    #[error("cannot talk to {}", path.display())]
+    #[error("cannot communicate with {}", path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
@@ -204,8 +204,8 @@ pub enum Error {
         source: io::Error,
     },
     /// The answer is not valid in this protocol.
-    #[error("cannot understand the answer of {}", path.display())]
-    Garbled {
+    #[error("cannot parse the answer of {}", path.display())]
+    InvalidAnswer {
         /// The socket.
         path: PathBuf,
         /// The parse error.
@@ -307,7 +307,7 @@ impl Client {
         if let Ok(refusal) = serde_json::from_str::<Refusal>(&answer) {
             return Err(Error::Refused(refusal.error));
         }
-        serde_json::from_str(&answer).map_err(|source| Error::Garbled {
+        serde_json::from_str(&answer).map_err(|source| Error::InvalidAnswer {
             path: self.socket.clone(),
             source,
         })

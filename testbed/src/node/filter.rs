@@ -23,14 +23,14 @@ pub const TRACKING: &str = "table inet tracking {
 }
 ";
 
-/// Why rules are not in force.
+/// Why rules could not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The sandbox uses the node's network.
-    #[error("it has no network of its own")]
+    #[error("the pod uses the node's network")]
     NoNetwork,
     /// The namespace could not be entered, or the program could not be started.
-    #[error("cannot run the program nft in its network")]
+    #[error("cannot run the program nft in the network of the pod")]
     Start(#[source] io::Error),
     /// The program rejected the rules.
     #[error("nft refused the rules: {0}")]
@@ -41,7 +41,7 @@ pub enum Error {
 }
 
 /// Returns whether this machine has the program.
-pub fn is_possible() -> bool {
+pub fn is_available() -> bool {
     find_program(NFT).is_some()
 }
 

@@ -25,7 +25,7 @@ pub enum Error {
     #[error("cannot encode the request")]
     Encode(#[source] serde_json::Error),
     /// The socket failed.
-    #[error("cannot talk to the helper process")]
+    #[error("cannot communicate with the helper process")]
     Socket(#[source] io::Error),
     /// The helper's own reason.
     #[error("{0}")]
@@ -47,10 +47,10 @@ pub async fn send(socket: UnixStream, request: &impl Serialize) -> Result<(), Er
         socket.read_to_end(&mut answer).await?;
         io::Result::Ok(answer)
     };
-    judge(&answer.await.map_err(Error::Socket)?)
+    check_answer(&answer.await.map_err(Error::Socket)?)
 }
 
-fn judge(answer: &[u8]) -> Result<(), Error> {
+fn check_answer(answer: &[u8]) -> Result<(), Error> {
     match answer {
         [] => Err(Error::Died),
         [READY] => Ok(()),
@@ -97,7 +97,7 @@ pub fn receive<T: DeserializeOwned>() -> anyhow::Result<(T, Reply)> {
         .context("cannot keep the socket")?;
     let null = File::open("/dev/null").context("cannot open /dev/null")?;
     nix::unistd::dup2_stdin(&null).context("cannot replace standard input")?;
-    let request = serde_json::from_slice(&request).context("cannot understand the request")?;
+    let request = serde_json::from_slice(&request).context("cannot parse the request")?;
     Ok((request, Reply(UnixStream::from(socket))))
 }
 
@@ -107,20 +107,20 @@ mod tests {
 
     #[test]
     fn ready_and_nothing_more_is_success() {
-        assert!(judge(b"R").is_ok());
+        assert!(check_answer(b"R").is_ok());
     }
 
     #[test]
     fn reason_is_passed_on_before_and_after_ready() {
         for answer in [&b"Rno such file"[..], b"no such file"] {
-            let error = judge(answer).unwrap_err();
+            let error = check_answer(answer).unwrap_err();
             assert_eq!(error.to_string(), "no such file");
         }
     }
 
     #[test]
     fn silence_is_a_death() {
-        assert!(matches!(judge(b""), Err(Error::Died)));
+        assert!(matches!(check_answer(b""), Err(Error::Died)));
     }
 
     #[tokio::test]

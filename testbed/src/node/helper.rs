@@ -46,7 +46,7 @@ pub struct Program {
 
 /// Kinds of namespaces that a helper joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum NamespaceKind {
     /// Network.
     Net,
     /// System V and POSIX message queues, shared memory.
@@ -57,7 +57,7 @@ pub enum Kind {
     Mount,
 }
 
-impl Kind {
+impl NamespaceKind {
     fn flag(self) -> CloneFlags {
         match self {
             Self::Net => CloneFlags::CLONE_NEWNET,
@@ -82,7 +82,7 @@ impl Kind {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct InitRequest {
     /// Namespaces of the sandbox: kind and a path to each.
-    pub namespaces: Vec<(Kind, PathBuf)>,
+    pub namespaces: Vec<(NamespaceKind, PathBuf)>,
     /// The role of the process.
     pub role: Role,
 }
@@ -109,7 +109,7 @@ pub enum Role {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExecRequest {
     /// Namespaces of the container: kind and a path to each.
-    pub namespaces: Vec<(Kind, PathBuf)>,
+    pub namespaces: Vec<(NamespaceKind, PathBuf)>,
     /// Path of the pipe with its standard input; without it the input is empty.
     pub stdin: Option<PathBuf>,
     /// The program.
@@ -155,22 +155,22 @@ fn become_init(request: InitRequest, reply: &mut Reply) -> anyhow::Result<ExitCo
             read_only,
             program,
         } => {
-            unshare(CloneFlags::CLONE_NEWNS).context("cannot have a mount namespace")?;
+            unshare(CloneFlags::CLONE_NEWNS).context("cannot create a mount namespace")?;
             apply::enter(&root, &steps, read_only)?;
             execute(&program, reply).map(|never| match never {})
         }
         Role::Pause => {
-            prctl::set_pdeathsig(Signal::SIGKILL).context("cannot tie to the parent")?;
-            reply.ready().context("cannot answer")?;
+            prctl::set_pdeathsig(Signal::SIGKILL).context("cannot set the parent death signal")?;
+            reply.ready().context("cannot send the answer")?;
             // No `exec` follows that would close the socket.
-            reply.end().context("cannot answer")?;
+            reply.end().context("cannot send the answer")?;
             pause::run().context("cannot wait for signals")
         }
     }
 }
 
-fn join(namespaces: &[(Kind, PathBuf)]) -> anyhow::Result<()> {
-    let opened: Vec<(Kind, File)> = namespaces
+fn join(namespaces: &[(NamespaceKind, PathBuf)]) -> anyhow::Result<()> {
+    let opened: Vec<(NamespaceKind, File)> = namespaces
         .iter()
         .map(|(kind, path)| {
             let file =
@@ -197,15 +197,15 @@ fn execute(program: &Program, reply: &mut Reply) -> anyhow::Result<Infallible> {
     let groups: Vec<Gid> = program.groups.iter().copied().map(Gid::from_raw).collect();
     setgroups(&groups).context("cannot set the groups")?;
     let gid = Gid::from_raw(program.gid);
-    setresgid(gid, gid, gid).context("cannot become the group")?;
+    setresgid(gid, gid, gid).context("cannot switch to the group")?;
     let uid = Uid::from_raw(program.uid);
-    setresuid(uid, uid, uid).context("cannot become the user")?;
+    setresuid(uid, uid, uid).context("cannot switch to the user")?;
     if program.no_new_privileges {
-        prctl::set_no_new_privs().context("cannot give up new privileges")?;
+        prctl::set_no_new_privs().context("cannot set no_new_privs")?;
     }
     // Set after the change of the user, which would clear it.
-    prctl::set_pdeathsig(Signal::SIGKILL).context("cannot tie to the parent")?;
-    reply.ready().context("cannot answer")?;
+    prctl::set_pdeathsig(Signal::SIGKILL).context("cannot set the parent death signal")?;
+    reply.ready().context("cannot send the answer")?;
     if is_ours(&path) {
         return execute_blocked(&path, program);
     }

@@ -27,7 +27,7 @@ pub enum Error {
     #[error("unable to find user {0}: no matching entries in passwd file")]
     UnknownUser(String),
     /// An ID is outside Linux's range.
-    #[error("{0} is no user or group id")]
+    #[error("{0} is not a user or group ID")]
     Range(i64),
 }
 

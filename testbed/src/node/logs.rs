@@ -114,7 +114,7 @@ impl LogFile {
             .collect();
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = file.write_all(&bytes) {
-            tracing::warn!(path = %self.path.display(), %error, "Container output is lost");
+            tracing::warn!(path = %self.path.display(), %error, "Cannot write container output");
         }
     }
 

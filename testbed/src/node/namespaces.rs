@@ -12,12 +12,12 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::sethostname;
 use tokio::sync::oneshot;
 
-use super::helper::Kind;
+use super::helper::NamespaceKind;
 use super::network::Link;
 
 /// Which namespaces a sandbox has of its own; the rest are the node's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct OwnNamespaces {
     /// A network of its own (not `hostNetwork`), and with it a host name of its own.
     pub network: bool,
     /// IPC objects of its own (not `hostIPC`).
@@ -44,12 +44,15 @@ pub enum Error {
 /// The namespaces of one sandbox.
 #[derive(Debug)]
 pub struct Namespaces {
-    held: Vec<(Kind, OwnedFd)>,
+    held: Vec<(NamespaceKind, OwnedFd)>,
 }
 
 impl Namespaces {
     /// Creates namespaces in a thread that ends afterwards; also returns a netlink connection into the network if it is the sandbox's own.
-    pub async fn create(wanted: Wanted, hostname: String) -> Result<(Self, Option<Link>), Error> {
+    pub async fn create(
+        own: OwnNamespaces,
+        hostname: String,
+    ) -> Result<(Self, Option<Link>), Error> {
         let runtime = tokio::runtime::Handle::current();
         let (done, outcome) = oneshot::channel();
         std::thread::Builder::new()
@@ -57,14 +60,14 @@ impl Namespaces {
             .spawn(move || {
                 let _entered = runtime.enter();
                 // The caller may no longer wait.
-                let _ = done.send(create(wanted, &hostname));
+                let _ = done.send(create(own, &hostname));
             })
             .map_err(system("start a thread"))?;
         outcome.await.map_err(|_| Error::Thread)?
     }
 
     /// Returns the kind of each namespace and a path to it, for any process that sees this one.
-    pub fn paths(&self) -> Vec<(Kind, PathBuf)> {
+    pub fn paths(&self) -> Vec<(NamespaceKind, PathBuf)> {
         let pid = std::process::id();
         self.held
             .iter()
@@ -76,27 +79,27 @@ impl Namespaces {
     pub fn network(&self) -> Option<&OwnedFd> {
         self.held
             .iter()
-            .find(|(kind, _)| *kind == Kind::Net)
+            .find(|(kind, _)| *kind == NamespaceKind::Net)
             .map(|(_, fd)| fd)
     }
 }
 
-fn create(wanted: Wanted, hostname: &str) -> Result<(Namespaces, Option<Link>), Error> {
+fn create(own: OwnNamespaces, hostname: &str) -> Result<(Namespaces, Option<Link>), Error> {
     let kinds = [
-        (Kind::Net, CloneFlags::CLONE_NEWNET, wanted.network),
-        (Kind::Uts, CloneFlags::CLONE_NEWUTS, wanted.network),
-        (Kind::Ipc, CloneFlags::CLONE_NEWIPC, wanted.ipc),
+        (NamespaceKind::Net, CloneFlags::CLONE_NEWNET, own.network),
+        (NamespaceKind::Uts, CloneFlags::CLONE_NEWUTS, own.network),
+        (NamespaceKind::Ipc, CloneFlags::CLONE_NEWIPC, own.ipc),
     ];
     let mut held = Vec::new();
-    for (kind, flag, wanted) in kinds {
-        if wanted {
+    for (kind, flag, is_own) in kinds {
+        if is_own {
             unshare(flag).map_err(system("make a namespace"))?;
             let path = format!("/proc/thread-self/ns/{}", kind.file_name());
             let file = File::open(path).map_err(system("hold a namespace"))?;
             held.push((kind, OwnedFd::from(file)));
         }
     }
-    let link = if wanted.network {
+    let link = if own.network {
         sethostname(hostname).map_err(system("set the host name"))?;
         Some(Link::open().map_err(system("open a netlink socket"))?)
     } else {

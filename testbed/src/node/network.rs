@@ -73,7 +73,7 @@ impl Link {
             {
                 Ok(None)
             }
-            Err(error) => Err(netlink("look for a link")(error)),
+            Err(error) => Err(netlink("look up a link")(error)),
         }
     }
 
@@ -120,7 +120,7 @@ impl Network {
         // The streams to commands in containers use it.
         link.up(LOOPBACK).await?;
         let bridge = match link.index(BRIDGE).await? {
-            Some(left_by_a_predecessor) => left_by_a_predecessor,
+            Some(existing) => existing,
             None => make_bridge(&link, gateway, prefix).await?,
         };
         Ok(Self {
@@ -198,11 +198,11 @@ impl Network {
             Ok(Some(index)) => {
                 if let Err(error) = self.link.handle.link().del(index).execute().await {
                     // The link also disappears with the namespace.
-                    tracing::debug!(link = name, %error, "Link is gone already");
+                    tracing::debug!(link = name, %error, "Link was already removed");
                 }
             }
             Ok(None) => {}
-            Err(error) => tracing::warn!(link = name, %error, "Link cannot be looked for"),
+            Err(error) => tracing::warn!(link = name, %error, "Cannot look up the link"),
         }
         self.pool().release(address);
     }

@@ -33,11 +33,11 @@ impl Usage {
     }
 }
 
-/// Returns every process in the PID namespace of `pid`, `pid` first. Returns only `pid` if `alone` is set, because other containers are in
-/// its namespace.
-pub fn members(pid: Pid, alone: bool) -> Vec<Pid> {
+/// Returns every process in the PID namespace of `pid`, `pid` first. Returns only `pid` if `shares_namespace` is set, because then other
+/// containers are in its namespace, too.
+pub fn members(pid: Pid, shares_namespace: bool) -> Vec<Pid> {
     let mut members = vec![pid];
-    if alone {
+    if shares_namespace {
         return members;
     }
     let Some(namespace) = namespace_of(&pid.to_string()) else {
@@ -68,21 +68,21 @@ fn namespace_of(pid: &str) -> Option<std::path::PathBuf> {
 
 /// Returns the total usage of these processes; those that have ended count nothing.
 pub fn usage(pids: &[Pid]) -> Usage {
-    let system = System::read();
+    let units = StatUnits::read();
     pids.iter()
         .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok())
-        .filter_map(|stat| parse_stat(&stat, system))
+        .filter_map(|stat| parse_stat(&stat, units))
         .fold(Usage::default(), Usage::add)
 }
 
 /// Units of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug)]
-struct System {
+struct StatUnits {
     ticks_per_second: u64,
     page_size: u64,
 }
 
-impl System {
+impl StatUnits {
     fn read() -> Self {
         let read = |variable, default| {
             sysconf(variable)
@@ -100,7 +100,7 @@ impl System {
 }
 
 /// Parses `/proc/PID/stat`. The name in parentheses may contain anything, so fields count from its end.
-fn parse_stat(stat: &str, system: System) -> Option<Usage> {
+fn parse_stat(stat: &str, units: StatUnits) -> Option<Usage> {
     let (_, fields) = stat.rsplit_once(')')?;
     // The first of these is field 3 in the manual page.
     let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -108,8 +108,8 @@ fn parse_stat(stat: &str, system: System) -> Option<Usage> {
     let (minor, major) = (field(10)? + field(11)?, field(12)? + field(13)?);
     let ticks = field(14)? + field(15)? + field(16)? + field(17)?;
     Some(Usage {
-        cpu: Duration::from_nanos(ticks * (1_000_000_000 / system.ticks_per_second)),
-        resident: field(24)? * system.page_size,
+        cpu: Duration::from_nanos(ticks * (1_000_000_000 / units.ticks_per_second)),
+        resident: field(24)? * units.page_size,
         faults: minor + major,
         major_faults: major,
         processes: 1,
@@ -120,7 +120,7 @@ fn parse_stat(stat: &str, system: System) -> Option<Usage> {
 mod tests {
     use super::*;
 
-    const SYSTEM: System = System {
+    const UNITS: StatUnits = StatUnits {
         ticks_per_second: 100,
         page_size: 4096,
     };
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn usage_is_read_past_an_awkward_name() {
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 10 1 2 3 50 25 4 1 20 0 1 0 100 2000000 25 18446744073709551615 1";
-        let usage = parse_stat(stat, SYSTEM).unwrap();
+        let usage = parse_stat(stat, UNITS).unwrap();
         assert_eq!(usage.cpu, Duration::from_millis(800));
         assert_eq!(usage.resident, 25 * 4096);
         assert_eq!(usage.faults, 16);
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn broken_line_is_no_usage() {
-        assert_eq!(parse_stat("7 (x) S 1", SYSTEM), None);
+        assert_eq!(parse_stat("7 (x) S 1", UNITS), None);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub enum Error {
         state: &'static str,
     },
     /// The user of the container could not be determined.
-    #[error("cannot tell the user of the container")]
+    #[error("cannot determine the user of the container")]
     Identity(#[from] identity::Error),
     /// The sandbox's namespaces could not be created.
     #[error("failed to create the namespaces of the sandbox")]
@@ -61,7 +61,7 @@ pub enum Error {
     #[error("failed to set up the network of the sandbox")]
     Network(#[from] network::Error),
     /// Connection tracking in the sandbox could not be set up.
-    #[error("failed to follow the connections of the sandbox")]
+    #[error("failed to set up connection tracking in the sandbox")]
     Filter(#[from] filter::Error),
     /// A process could not be started.
     #[error("failed to start a process")]

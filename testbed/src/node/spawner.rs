@@ -40,12 +40,12 @@ pub enum Error {
     #[error("cannot start a process")]
     Spawn(#[source] io::Error),
     /// The thread has ended.
-    #[error("the thread that starts processes is gone")]
-    Gone,
+    #[error("the thread that starts processes has ended")]
+    ThreadEnded,
 }
 
 /// A request to the thread.
-struct Order {
+struct SpawnRequest {
     command: Command,
     namespace: PidNamespace,
     done: oneshot::Sender<Result<Child, Error>>,
@@ -54,7 +54,7 @@ struct Order {
 /// The thread that starts processes.
 #[derive(Clone, Debug)]
 pub struct Spawner {
-    orders: mpsc::Sender<Order>,
+    requests: mpsc::Sender<SpawnRequest>,
 }
 
 impl Spawner {
@@ -62,45 +62,49 @@ impl Spawner {
     pub fn start() -> Result<Self, Error> {
         let runtime = tokio::runtime::Handle::current();
         let own = File::open("/proc/self/ns/pid").map_err(Error::Thread)?;
-        let (orders, incoming) = mpsc::channel::<Order>();
+        let (requests, incoming) = mpsc::channel::<SpawnRequest>();
         std::thread::Builder::new()
             .name("spawner".to_owned())
             .spawn(move || {
                 let _entered = runtime.enter();
-                for order in incoming {
-                    let outcome = spawn(&own, order.command, &order.namespace);
+                for request in incoming {
+                    let outcome = spawn(&own, request.command, &request.namespace);
                     // The caller may no longer wait. The child then ends by itself, because it gets no request.
-                    let _ = order.done.send(outcome);
+                    let _ = request.done.send(outcome);
                 }
             })
             .map_err(Error::Thread)?;
-        Ok(Self { orders })
+        Ok(Self { requests })
     }
 
     /// Starts `command` in `namespace`.
     pub async fn spawn(&self, command: Command, namespace: PidNamespace) -> Result<Child, Error> {
         let (done, outcome) = oneshot::channel();
-        let order = Order {
+        let request = SpawnRequest {
             command,
             namespace,
             done,
         };
-        self.orders.send(order).map_err(|_| Error::Gone)?;
-        outcome.await.map_err(|_| Error::Gone)?
+        self.requests
+            .send(request)
+            .map_err(|_| Error::ThreadEnded)?;
+        outcome.await.map_err(|_| Error::ThreadEnded)?
     }
 }
 
 fn spawn(own: &File, mut command: Command, namespace: &PidNamespace) -> Result<Child, Error> {
     match namespace {
-        PidNamespace::New => unshare(CloneFlags::CLONE_NEWPID).map_err(refused("make"))?,
-        PidNamespace::Join(fd) => setns(fd, CloneFlags::CLONE_NEWPID).map_err(refused("join"))?,
+        PidNamespace::New => unshare(CloneFlags::CLONE_NEWPID).map_err(namespace_error("make"))?,
+        PidNamespace::Join(fd) => {
+            setns(fd, CloneFlags::CLONE_NEWPID).map_err(namespace_error("join"))?
+        }
     }
     let child = command.spawn().map_err(Error::Spawn);
-    setns(own, CloneFlags::CLONE_NEWPID).map_err(refused("leave"))?;
+    setns(own, CloneFlags::CLONE_NEWPID).map_err(namespace_error("leave"))?;
     child
 }
 
-fn refused(action: &'static str) -> impl FnOnce(nix::errno::Errno) -> Error {
+fn namespace_error(action: &'static str) -> impl FnOnce(nix::errno::Errno) -> Error {
     move |source| Error::Namespace {
         action,
         source: source.into(),

@@ -26,13 +26,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use self::port_forward::Ports;
-use self::session::{Attached, Wants};
+use self::session::{Attached, RequestedStreams};
 use self::websocket_client::Version;
 use super::namespaces::Namespaces;
 use super::runtime::Runtime;
 
 /// How long an address is valid, and how long the head of a request may take.
-const PATIENCE: Duration = Duration::from_mins(1);
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 /// Longest head of a request, in bytes.
 const HEAD_LIMIT: usize = 16 * 1024;
 /// The only supported version of the remote command protocol.
@@ -40,7 +40,7 @@ const PROTOCOL: &str = Version::V4.protocol();
 
 /// A stream request that waits for its client.
 #[derive(Debug)]
-pub enum Order {
+pub enum StreamRequest {
     /// A command.
     Command(ExecRequest),
     /// Ports of a pod.
@@ -52,7 +52,7 @@ pub enum Order {
     },
 }
 
-impl Order {
+impl StreamRequest {
     fn kind(&self) -> Kind {
         match self {
             Self::Command(_) => Kind::Command,
@@ -88,13 +88,13 @@ impl Kind {
     }
 }
 
-type Orders = Mutex<BTreeMap<String, Order>>;
+type Requests = Mutex<BTreeMap<String, StreamRequest>>;
 
 /// The streaming server.
 #[derive(Debug)]
 pub struct Streaming {
     address: SocketAddr,
-    orders: Arc<Orders>,
+    requests: Arc<Requests>,
 }
 
 impl Streaming {
@@ -103,22 +103,24 @@ impl Streaming {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let streaming = Self {
             address: listener.local_addr()?,
-            orders: Arc::default(),
+            requests: Arc::default(),
         };
-        let orders = Arc::clone(&streaming.orders);
+        let requests = Arc::clone(&streaming.requests);
         tokio::spawn(async move {
             loop {
                 match listener.accept().await {
                     Ok((connection, _)) => {
-                        let (runtime, orders) = (Arc::clone(&runtime), Arc::clone(&orders));
+                        let (runtime, requests) = (Arc::clone(&runtime), Arc::clone(&requests));
                         tokio::spawn(async move {
-                            if let Err(error) = converse(connection, &runtime, &orders).await {
-                                tracing::info!(%error, "Streaming connection broke");
+                            if let Err(error) =
+                                serve_connection(connection, &runtime, &requests).await
+                            {
+                                tracing::info!(%error, "Streaming connection failed");
                             }
                         });
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "Streaming connection is lost");
+                        tracing::warn!(%error, "Cannot accept a streaming connection");
                         // Most likely there are no file descriptors left; some will soon be free again.
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
@@ -128,22 +130,22 @@ impl Streaming {
         Ok(streaming)
     }
 
-    /// Returns an address for the client of `order`. It is valid for a minute and for one client.
-    pub fn announce(&self, order: Order) -> String {
-        let path = order.kind().path();
+    /// Returns an address for the client of `request`. It is valid for a minute and for one client.
+    pub fn register(&self, request: StreamRequest) -> String {
+        let path = request.kind().path();
         let token = uuid::Uuid::new_v4().simple().to_string();
-        lock(&self.orders).insert(token.clone(), order);
-        let (orders, expired) = (Arc::clone(&self.orders), token.clone());
+        lock(&self.requests).insert(token.clone(), request);
+        let (requests, expired) = (Arc::clone(&self.requests), token.clone());
         tokio::spawn(async move {
-            tokio::time::sleep(PATIENCE).await;
-            lock(&orders).remove(&expired);
+            tokio::time::sleep(REQUEST_TIMEOUT).await;
+            lock(&requests).remove(&expired);
         });
         format!("http://{}{path}{token}", self.address)
     }
 }
 
-fn lock(orders: &Orders) -> std::sync::MutexGuard<'_, BTreeMap<String, Order>> {
-    orders.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(requests: &Requests) -> std::sync::MutexGuard<'_, BTreeMap<String, StreamRequest>> {
+    requests.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The relevant parts of a request's head.
@@ -158,7 +160,7 @@ struct Head {
 
 /// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Speech {
+enum Transport {
     Spdy,
     Websocket,
 }
@@ -191,15 +193,14 @@ impl Head {
     }
 
     /// Returns kind, token and protocol of the request.
-    fn judge(&self) -> Result<(Kind, &str, Speech), Refusal> {
+    fn check(&self) -> Result<(Kind, &str, Transport), Refusal> {
         let mut kinds = Kind::ALL.into_iter();
         let found = kinds.find_map(|kind| Some((kind, self.path.strip_prefix(kind.path())?)));
-        let (kind, rest) =
-            found.ok_or_else(|| ("404 Not Found", "nothing is ever here".to_owned()))?;
+        let (kind, rest) = found.ok_or_else(|| ("404 Not Found", "not found".to_owned()))?;
         let token = rest.split('?').next().unwrap_or(rest);
-        let (speech, protocol) = match (self.upgrade.as_str(), kind) {
-            ("spdy/3.1", _) => (Speech::Spdy, kind.protocol()),
-            ("websocket", Kind::Ports) => (Speech::Websocket, PROTOCOL),
+        let (transport, protocol) = match (self.upgrade.as_str(), kind) {
+            ("spdy/3.1", _) => (Transport::Spdy, kind.protocol()),
+            ("websocket", Kind::Ports) => (Transport::Websocket, PROTOCOL),
             _ => {
                 let reason = format!("cannot upgrade to {:?}", self.upgrade);
                 return Err(("400 Bad Request", reason));
@@ -209,17 +210,17 @@ impl Head {
             let reason = format!("none of {:?} is {protocol}", self.protocols);
             return Err(("403 Forbidden", reason));
         }
-        Ok((kind, token, speech))
+        Ok((kind, token, transport))
     }
 
     /// Returns the response that accepts the upgrade.
-    fn accepted(&self, kind: Kind, speech: Speech) -> String {
-        let how = match speech {
-            Speech::Spdy => format!(
+    fn accepted(&self, kind: Kind, transport: Transport) -> String {
+        let how = match transport {
+            Transport::Spdy => format!(
                 "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: {}",
                 kind.protocol()
             ),
-            Speech::Websocket => format!(
+            Transport::Websocket => format!(
                 "Upgrade: websocket\r\nSec-WebSocket-Accept: {}\r\nSec-WebSocket-Protocol: {PROTOCOL}",
                 derive_accept_key(self.key.as_bytes())
             ),
@@ -228,44 +229,51 @@ impl Head {
     }
 }
 
-async fn converse(mut connection: TcpStream, runtime: &Runtime, orders: &Orders) -> io::Result<()> {
-    let read = tokio::time::timeout(PATIENCE, read_head(&mut connection));
+async fn serve_connection(
+    mut connection: TcpStream,
+    runtime: &Runtime,
+    requests: &Requests,
+) -> io::Result<()> {
+    let read = tokio::time::timeout(REQUEST_TIMEOUT, read_head(&mut connection));
     let (head, rest) = read.await??;
-    let taken = head.judge().and_then(|(kind, token, speech)| {
-        let mut orders = lock(orders);
-        let is_here = orders.get(token).is_some_and(|order| order.kind() == kind);
-        let order = is_here.then(|| orders.remove(token)).flatten();
-        let order = order.ok_or_else(|| ("404 Not Found", "nothing waits here".to_owned()))?;
-        Ok((order, speech))
+    let taken = head.check().and_then(|(kind, token, transport)| {
+        let mut requests = lock(requests);
+        let is_known = requests
+            .get(token)
+            .is_some_and(|request| request.kind() == kind);
+        let request = is_known.then(|| requests.remove(token)).flatten();
+        let request =
+            request.ok_or_else(|| ("404 Not Found", "unknown or expired token".to_owned()))?;
+        Ok((request, transport))
     });
-    let (order, speech) = match taken {
+    let (request, transport) = match taken {
         Ok(taken) => taken,
         Err(refusal) => return refuse(connection, refusal).await,
     };
-    let accepted = head.accepted(order.kind(), speech);
+    let accepted = head.accepted(request.kind(), transport);
     connection.write_all(accepted.as_bytes()).await?;
     connection.set_nodelay(true)?;
-    match order {
-        Order::Command(order) => {
-            let wants = Wants {
-                stdin: order.stdin,
-                stdout: order.stdout,
-                stderr: order.stderr,
-                tty: order.tty,
+    match request {
+        StreamRequest::Command(command) => {
+            let requested = RequestedStreams {
+                stdin: command.stdin,
+                stdout: command.stdout,
+                stderr: command.stderr,
+                tty: command.tty,
             };
             let start = async {
-                let running = runtime.start_exec(&order.container_id, order.cmd, order.stdin);
+                let running = runtime.start_exec(&command.container_id, command.cmd, command.stdin);
                 running.await.map(Attached::from).map_err(|error| {
                     format!("error executing command in container: {}", error.chain())
                 })
             };
-            spdy_client::run(connection, rest, wants, start).await
+            spdy_client::run(connection, rest, requested, start).await
         }
-        Order::Ports { namespaces, wanted } => {
+        StreamRequest::Ports { namespaces, wanted } => {
             let ports = Ports::Inside(namespaces);
-            match speech {
-                Speech::Spdy => port_forward::spdy(connection, rest, ports).await,
-                Speech::Websocket => {
+            match transport {
+                Transport::Spdy => port_forward::spdy(connection, rest, ports).await,
+                Transport::Websocket => {
                     port_forward::websocket(connection, rest, ports, &wanted).await
                 }
             }
@@ -315,8 +323,8 @@ mod tests {
 
     #[test]
     fn token_is_found_in_a_good_request() {
-        let expected = (Kind::Command, "abc", Speech::Spdy);
-        assert_eq!(Head::parse(GOOD).unwrap().judge(), Ok(expected));
+        let expected = (Kind::Command, "abc", Transport::Spdy);
+        assert_eq!(Head::parse(GOOD).unwrap().check(), Ok(expected));
     }
 
     #[test]
@@ -331,9 +339,9 @@ mod tests {
                 "\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
             );
         let head = Head::parse(&text).unwrap();
-        let expected = (Kind::Ports, "abc", Speech::Websocket);
-        assert_eq!(head.judge(), Ok(expected));
-        let accepted = head.accepted(Kind::Ports, Speech::Websocket);
+        let expected = (Kind::Ports, "abc", Transport::Websocket);
+        assert_eq!(head.check(), Ok(expected));
+        let accepted = head.accepted(Kind::Ports, Transport::Websocket);
         assert!(accepted.contains("\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"));
     }
 
@@ -343,7 +351,7 @@ mod tests {
     #[case::old_protocols("v4.channel", "v3.channel", "403 Forbidden")]
     fn other_requests_are_refused(#[case] from: &str, #[case] to: &str, #[case] status: &str) {
         let head = Head::parse(&GOOD.replace(from, to)).unwrap();
-        assert_eq!(head.judge().unwrap_err().0, status);
+        assert_eq!(head.check().unwrap_err().0, status);
     }
 
     #[test]

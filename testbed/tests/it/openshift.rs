@@ -16,7 +16,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use testbed::embedded::EmbeddedSpec;
 use testbed::lane::{Cluster, Lane, Spec};
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 use testbed::local::kubelet::TopologyScope;
 use testbed::local::{ClusterSpec, NodePlan};
 use testbed::openshift::Flavour;
@@ -59,7 +59,7 @@ impl TestCluster {
             Lane::Local => Spec::Local(ClusterSpec {
                 name: "openshift".to_owned(),
                 state_root: dir.path().to_owned(),
-                assets: assets::locate(&Places::from_environment(None), &|_| {}).unwrap(),
+                assets: assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap(),
                 bin_dir: bin_dir.to_owned(),
                 nodes,
                 hide_allocations: false,

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use fixtures::machines::Machine;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, PostParams};
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 use testbed::local::{ClusterSpec, LocalCluster, NodeHandle};
 use tokio::time::sleep;
 
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 async fn measure(args: &Args, bin_dir: &Path, program: &Path) -> anyhow::Result<Vec<Figure>> {
     let directory = tempfile::tempdir()?;
     let machine = Machine::default_profile();
-    let kubernetes = assets::locate(&Places::from_environment(None), &|_| {})?;
+    let kubernetes = assets::locate(&SearchPath::from_environment(None), &|_| {})?;
     let spec =
         ClusterSpec::with_workers("bench", directory.path(), kubernetes, bin_dir, 1, &machine);
     note("starting a cluster");

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use testbed::api_server::{self, ApiServer};
 use testbed::embedded::light::{LightNodes, LightSpec};
 use testbed::lane::Lane;
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 
 use super::process::Measured;
 use super::{Figure, conclude};
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let target = target.context("this program has no target directory")?;
         target.join(PROFILE).join("numaresources-scheduler")
     };
-    let kubernetes = assets::locate(&Places::from_environment(None), &|_| {})?;
+    let kubernetes = assets::locate(&SearchPath::from_environment(None), &|_| {})?;
     let runtime = tokio::runtime::Runtime::new()?;
     let mut figures = Vec::new();
     for nodes in &args.nodes {

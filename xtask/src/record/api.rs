@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use apiserver::conversation::{self, Caller, Endpoint};
 use serde_json::Value;
 use testbed::cli::print_progress;
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 
 use self::server::RealServer;
 use crate::console::note;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 async fn record(args: Args) -> anyhow::Result<()> {
     let corpus = conversation::load(&args.corpus.join("conversations"))?;
-    let assets = assets::locate(&Places::from_environment(None), &print_progress)?;
+    let assets = assets::locate(&SearchPath::from_environment(None), &print_progress)?;
     let server = RealServer::start(&assets)?;
     let etcd = server.etcd_port();
     let endpoint = Endpoint {

@@ -8,7 +8,7 @@ use testbed::cli::print_progress;
 use testbed::kubelet::record::{self, Outcome, Plan};
 use testbed::kubelet::{configurations, corpus, replay};
 use testbed::local::Progress;
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 
 use crate::cargo;
 
@@ -50,7 +50,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let state_root = args
         .state_root
         .unwrap_or_else(|| temporary.path().to_owned());
-    let assets = assets::locate(&Places::from_environment(None), &print_progress)?;
+    let assets = assets::locate(&SearchPath::from_environment(None), &print_progress)?;
     let plan = if args.check {
         let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
         let seed = args.seed.unwrap_or(clock.as_secs() % 1_000_000);
@@ -95,10 +95,10 @@ fn conclude(outcome: &Outcome) -> anyhow::Result<()> {
          files were complete before",
         made.sequences,
         made.configurations.len(),
-        made.refusing,
-        made.deleting,
-        made.restarting,
-        made.preempting,
+        made.with_refusal,
+        made.with_deletion,
+        made.with_restart,
+        made.with_preemption,
         outcome.kept,
     ));
     for (name, difference) in &outcome.differences {

@@ -25,7 +25,7 @@ use tempfile::TempDir;
 use testbed::api_server::{self, ApiServer};
 use testbed::cli::print_progress;
 use testbed::lane::Lane;
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 
 use self::cases::{Case, PLUGINS, Plugin, pinned_by};
 use self::score_cases::{VARIANTS, Variant};
@@ -379,7 +379,7 @@ impl Scheduler {
         profile: &Value,
         verbosity: u8,
     ) -> anyhow::Result<Self> {
-        let assets = assets::locate(&Places::from_environment(None), &print_progress)?;
+        let assets = assets::locate(&SearchPath::from_environment(None), &print_progress)?;
         let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
         let kubeconfig = directory.path().join("kubeconfig");
         let config = directory.path().join("config.yaml");

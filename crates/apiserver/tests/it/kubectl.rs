@@ -8,7 +8,7 @@ use std::time::Duration;
 use apiserver::{Options, Running, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 
 /// Longest time that a command may take.
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(1);
@@ -32,7 +32,7 @@ impl Kubectl {
     /// Starts a server with a service account for pods.
     async fn start() -> Self {
         let server = Server::start(Options::default()).await.unwrap();
-        let programs = assets::locate(&Places::from_environment(None), &|_| {})
+        let programs = assets::locate(&SearchPath::from_environment(None), &|_| {})
             .expect("the Kubernetes programs are there");
         let home = tempfile::tempdir().unwrap();
         let config = server.kubeconfig(&server.admin_token);

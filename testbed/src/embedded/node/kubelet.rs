@@ -23,7 +23,7 @@ use super::status;
 use super::volumes;
 use super::worker::{PodSnapshot, Prepared, Signal, Worker, is_finished, publish};
 use crate::kubelet::corpus::Refusal;
-use crate::kubelet::predicates::Place;
+use crate::kubelet::predicates::NodeProperties;
 use crate::kubelet::preemption;
 use crate::kubelet::workload::Workload;
 use crate::node::images::Images;
@@ -333,7 +333,7 @@ impl Kubelet {
         let mut uid = self.uid.lock().unwrap_or_else(PoisonError::into_inner);
         uid.clone_from(&node.metadata.uid);
         drop(uid);
-        self.managers.set_place(Place {
+        self.managers.set_place(NodeProperties {
             name: self.name.clone(),
             labels: node.metadata.labels.unwrap_or_default(),
             taints: node.spec.and_then(|spec| spec.taints).unwrap_or_default(),

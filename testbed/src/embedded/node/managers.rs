@@ -22,9 +22,9 @@ use self::plugins::Plugins;
 use super::layout::Layout;
 use crate::kubelet::checkpoint;
 use crate::kubelet::corpus::{DeviceEntry, Refusal};
-use crate::kubelet::device::Advice;
+use crate::kubelet::device::DevicePreferences;
 use crate::kubelet::node::{Node, StartError, StateFiles};
-use crate::kubelet::predicates::Place;
+use crate::kubelet::predicates::NodeProperties;
 use crate::kubelet::settings;
 use crate::kubelet::workload::Amounts;
 use crate::local::KubeletSettings;
@@ -74,7 +74,7 @@ pub(crate) struct Managers {
 #[derive(Debug)]
 struct Model {
     node: Node,
-    place: Place,
+    place: NodeProperties,
     /// Answers of plugins by pod, container and resource.
     answers: BTreeMap<(String, String, String), ContainerAllocateResponse>,
     /// The last written content of each state file.
@@ -90,7 +90,7 @@ impl Managers {
     ) -> Result<Arc<Self>, Error> {
         let model = Model {
             node: Node::without_devices(machine, settings)?,
-            place: Place::default(),
+            place: NodeProperties::default(),
             answers: BTreeMap::new(),
             written: BTreeMap::new(),
         };
@@ -110,7 +110,7 @@ impl Managers {
     pub(crate) fn reset(&self, machine: &Machine, settings: &KubeletSettings) -> Result<(), Error> {
         let mut node = Node::without_devices(machine, settings)?;
         let mut model = self.lock();
-        node.set_place(model.place.clone());
+        node.set_properties(model.place.clone());
         model.node = node;
         model.answers.clear();
         Ok(())
@@ -157,10 +157,10 @@ impl Managers {
     }
 
     /// Sets name, labels and taints of the node, which decide about pods.
-    pub(crate) fn set_place(&self, place: Place) {
+    pub(crate) fn set_place(&self, place: NodeProperties) {
         let mut model = self.lock();
         model.place = place.clone();
-        model.node.set_place(place);
+        model.node.set_properties(place);
     }
 
     /// Returns the UIDs of the pods that were ended in favour of critical pods since the last call.
@@ -208,35 +208,38 @@ impl Managers {
         pod: &Pod,
         uid: &str,
     ) -> Result<Vec<(String, String, Vec<String>)>, Refusal> {
-        let mut advice = Advice {
+        let mut preferences = DevicePreferences {
             resources: self.plugins.with_preferred_allocation(),
             answers: Vec::new(),
         };
         loop {
-            let question = {
+            let request = {
                 let mut model = self.lock();
-                let before = (!advice.resources.is_empty()).then(|| model.node.clone());
-                model.node.devices().advise(advice.clone());
+                let before = (!preferences.resources.is_empty()).then(|| model.node.clone());
+                model.node.devices().set_preferences(preferences.clone());
                 let outcome = model.node.admit(pod).unwrap_or_else(|error| {
                     Err(Refusal {
                         reason: UNEXPECTED.to_owned(),
                         message: format!("Pod was rejected: {error}"),
                     })
                 });
-                model.node.devices().advise(Advice::default());
-                let question = model.node.devices().take_question();
-                let (Some(question), Some(before)) = (question, before) else {
+                model
+                    .node
+                    .devices()
+                    .set_preferences(DevicePreferences::default());
+                let request = model.node.devices().take_preference_request();
+                let (Some(request), Some(before)) = (request, before) else {
                     if outcome.is_err() {
                         self.write(&mut model);
                     }
                     return outcome.map(|()| held(&mut model.node, pod, uid));
                 };
                 model.node = before;
-                question
+                request
             };
-            let preferred = self.plugins.prefer(&question).await;
+            let preferred = self.plugins.prefer(&request).await;
             let preferred = preferred.map_err(|status| allocation_failed(&status))?;
-            advice.answers.push((question, preferred));
+            preferences.answers.push((request, preferred));
         }
     }
 
@@ -387,7 +390,7 @@ impl Managers {
 
     fn announce(&self, resource: &str, devices: plugins::Devices) {
         let mut model = self.lock();
-        model.node.devices().announce(resource, devices);
+        model.node.devices().set_devices(resource, devices);
         self.write(&mut model);
         drop(model);
         self.changes.send_modify(|count| *count += 1);

@@ -26,7 +26,7 @@ pub enum Shortage {
 }
 
 /// State of one selection: the free CPUs, the number still needed, and the CPUs taken.
-struct Taker<'a> {
+struct CpuAccumulator<'a> {
     topology: &'a Topology,
     options: &'a Options,
     free: Cpus,
@@ -65,31 +65,31 @@ pub fn packed(
             available: from.len(),
         });
     }
-    let mut taker = Taker {
+    let mut accumulator = CpuAccumulator {
         topology,
         options,
         free: from.clone(),
         need: count,
         taken: Cpus::new(),
     };
-    let (first, second) = taker.levels();
-    taker.whole_groups(first, taker.upper());
-    taker.whole_groups(second, taker.middle());
+    let (first, second) = accumulator.levels();
+    accumulator.whole_groups(first, accumulator.upper());
+    accumulator.whole_groups(second, accumulator.middle());
     if by_cache {
-        taker.caches();
+        accumulator.caches();
     }
     if !options.across_cores {
-        taker.whole_groups(Level::Core, taker.cores());
+        accumulator.whole_groups(Level::Core, accumulator.cores());
     }
-    taker.singles();
-    if taker.need == 0 {
-        Ok(taker.taken)
+    accumulator.singles();
+    if accumulator.need == 0 {
+        Ok(accumulator.taken)
     } else {
         Err(Shortage::Failed)
     }
 }
 
-impl Taker<'_> {
+impl CpuAccumulator<'_> {
     fn zones_first(&self) -> bool {
         self.topology.groups(Level::Socket).len() >= self.topology.groups(Level::Zone).len()
     }
@@ -272,7 +272,7 @@ pub fn distributed(
             available: from.len(),
         });
     }
-    let sorter = Taker {
+    let sorter = CpuAccumulator {
         topology,
         options,
         free: from.clone(),

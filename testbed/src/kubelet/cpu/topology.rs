@@ -7,9 +7,9 @@ use fixtures::machines::Machine;
 /// A set of CPU IDs.
 pub type Cpus = BTreeSet<u32>;
 
-/// The place of a CPU.
+/// The location of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CpuLocation {
     /// NUMA zone.
     pub zone: u8,
     /// Socket.
@@ -20,10 +20,10 @@ pub struct Place {
     pub cache: u32,
 }
 
-/// All CPUs with their places.
+/// All CPUs with their locations.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    places: BTreeMap<u32, Place>,
+    locations: BTreeMap<u32, CpuLocation>,
 }
 
 /// A level by which CPUs are grouped.
@@ -42,44 +42,44 @@ pub enum Level {
 impl Topology {
     /// Creates the topology of a machine.
     pub fn new(machine: &Machine) -> Self {
-        let places = (0..machine.total_cpus())
+        let locations = (0..machine.total_cpus())
             .map(|cpu| {
                 let zone = machine.zone_of(cpu);
                 let core = machine.core_of(cpu);
                 let (cache, sharing) = machine.cache_of(core);
                 let whole = sharing.len() as u32 >= machine.zones()[zone].cores;
                 let socket = machine.socket_of(zone) as u32;
-                let place = Place {
+                let location = CpuLocation {
                     zone: zone as u8,
                     socket,
                     core: machine.core_cpus(core).first().copied().unwrap_or(cpu),
                     cache: if whole { socket } else { cache },
                 };
-                (cpu, place)
+                (cpu, location)
             })
             .collect();
-        Self { places }
+        Self { locations }
     }
 
     /// Returns every CPU.
     pub fn all(&self) -> Cpus {
-        self.places.keys().copied().collect()
+        self.locations.keys().copied().collect()
     }
 
     /// Returns the group of a CPU at a level.
     pub fn group(&self, cpu: u32, level: Level) -> Option<u32> {
-        let place = self.places.get(&cpu)?;
+        let location = self.locations.get(&cpu)?;
         Some(match level {
-            Level::Zone => u32::from(place.zone),
-            Level::Socket => place.socket,
-            Level::Core => place.core,
-            Level::Cache => place.cache,
+            Level::Zone => u32::from(location.zone),
+            Level::Socket => location.socket,
+            Level::Core => location.core,
+            Level::Cache => location.cache,
         })
     }
 
     /// Returns the groups of a level.
     pub fn groups(&self, level: Level) -> BTreeSet<u32> {
-        self.places
+        self.locations
             .keys()
             .filter_map(|cpu| self.group(*cpu, level))
             .collect()
@@ -100,6 +100,6 @@ impl Topology {
 
     /// Returns the machine's average number of CPUs in a group, computed as the kubelet does.
     pub fn average(&self, level: Level) -> usize {
-        self.places.len() / self.groups(level).len().max(1)
+        self.locations.len() / self.groups(level).len().max(1)
     }
 }

@@ -12,28 +12,28 @@ use topology::mask::NumaMask;
 use super::{Block, Manager, Zones};
 
 /// Maximum number of pods, or of containers of a pod, whose orders are all tried: n items have 2^n subsets.
-const MOST: usize = 12;
+const MAX_ITEMS: usize = 12;
 
 /// The chosen one of the states that different orders lead to.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Favoured {
+pub(super) struct ReleaseOrder {
     nth: Option<usize>,
-    taken: bool,
+    used: bool,
 }
 
 impl Manager {
     /// Makes the next release choose the state with this number among those that different orders lead to, if there are so many. Without
     /// it, pods are released by UID and containers by name.
-    pub fn favour_release(&mut self, nth: usize) {
-        self.favoured = Favoured {
+    pub fn set_release_order(&mut self, nth: usize) {
+        self.release_order = ReleaseOrder {
             nth: Some(nth),
-            taken: false,
+            used: false,
         };
     }
 
     /// Returns whether a release had so many different states.
-    pub fn took_favoured_release(&self) -> bool {
-        self.favoured.taken
+    pub fn used_release_order(&self) -> bool {
+        self.release_order.used
     }
 
     /// Drops the entries of pods that are not active.
@@ -44,29 +44,29 @@ impl Manager {
             .filter_map(|pod| self.entries.remove(&pod))
             .map(|containers| containers.into_values().collect())
             .collect();
-        if let Some(state) = self.favoured_state(&gone) {
+        if let Some(state) = self.chosen_state(&gone) {
             self.zones = state;
-            self.favoured = Favoured {
+            self.release_order = ReleaseOrder {
                 nth: None,
-                taken: true,
+                used: true,
             };
             return;
         }
         for container in gone.iter().flatten() {
-            blocks(&mut self.zones, container);
+            free_blocks(&mut self.zones, container);
         }
     }
 
-    fn favoured_state(&self, gone: &[Vec<Vec<Block>>]) -> Option<Zones> {
-        let nth = self.favoured.nth?;
-        let too_many = gone.len() > MOST || gone.iter().any(|pod| pod.len() > MOST);
+    fn chosen_state(&self, gone: &[Vec<Vec<Block>>]) -> Option<Zones> {
+        let nth = self.release_order.nth?;
+        let too_many = gone.len() > MAX_ITEMS || gone.iter().any(|pod| pod.len() > MAX_ITEMS);
         if too_many || !depends_on_order(gone) {
             return None;
         }
         let states = in_every_order(&self.zones, gone, |zones, pod: &Vec<Vec<Block>>| {
             in_every_order(zones, pod, |zones, container: &Vec<Block>| {
                 let mut zones = zones.clone();
-                blocks(&mut zones, container);
+                free_blocks(&mut zones, container);
                 BTreeSet::from([zones])
             })
         });
@@ -109,7 +109,7 @@ fn in_every_order<T>(
 }
 
 /// Returns to the zones what a container held.
-pub(super) fn blocks(zones: &mut Zones, blocks: &[Block]) {
+pub(super) fn free_blocks(zones: &mut Zones, blocks: &[Block]) {
     for block in blocks {
         let mut left = block.size;
         for id in block.affinity.iter() {
@@ -164,16 +164,16 @@ mod tests {
         manager
     }
 
-    /// Returns what is reserved in each zone after all pods were released, in the favoured order if there is one, and whether that was
+    /// Returns what is reserved in each zone after all pods were released, in the chosen order if there is one, and whether that was
     /// used.
     fn left(mut manager: Manager, nth: Option<usize>) -> (Vec<u64>, bool) {
         if let Some(nth) = nth {
-            manager.favour_release(nth);
+            manager.set_release_order(nth);
         }
         manager.remove_stale(&BTreeSet::new());
         let tables = manager.zones.values().flat_map(|zone| zone.tables.values());
         let reserved = tables.map(|table| table.reserved).collect();
-        (reserved, manager.took_favoured_release())
+        (reserved, manager.used_release_order())
     }
 
     #[test]

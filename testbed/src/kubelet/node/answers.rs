@@ -7,13 +7,13 @@ use topology::mask::ZoneId;
 
 use super::{Node, NotFound};
 use crate::kubelet::device::Device;
-use crate::kubelet::workload::{ContainerKind, Unit, Workload};
+use crate::kubelet::workload::{ContainerKind, ContainerRequest, Workload};
 
 impl Node {
     /// Returns the answer of `List`, pods sorted by UID. As in the kubelet, the device manager forgets pods that are not active any more.
     pub fn list(&mut self) -> v1::ListPodResourcesResponse {
-        let living: BTreeSet<String> = self.active.keys().cloned().collect();
-        self.devices.remove_stale(&living);
+        let active_uids: BTreeSet<String> = self.active.keys().cloned().collect();
+        self.devices.remove_stale(&active_uids);
         v1::ListPodResourcesResponse {
             pod_resources: self
                 .active
@@ -36,22 +36,28 @@ impl Node {
     }
 
     fn resources(&self, pod: &Workload) -> v1::PodResources {
-        let of_kind = |kind: ContainerKind| pod.units.iter().filter(move |unit| unit.kind == kind);
-        let units = of_kind(ContainerKind::Sidecar).chain(of_kind(ContainerKind::App));
+        let of_kind = |kind: ContainerKind| {
+            pod.containers
+                .iter()
+                .filter(move |container| container.kind == kind)
+        };
+        let containers = of_kind(ContainerKind::Sidecar).chain(of_kind(ContainerKind::App));
         v1::PodResources {
             name: pod.name.clone(),
             namespace: pod.namespace.clone(),
-            containers: units.map(|unit| self.container(pod, unit)).collect(),
+            containers: containers
+                .map(|container| self.container(pod, container))
+                .collect(),
         }
     }
 
-    fn container(&self, pod: &Workload, unit: &Unit) -> v1::ContainerResources {
-        let cpus = self.start.cpu.exclusive(&pod.uid, &unit.name);
-        let blocks = self.start.memory.blocks(&pod.uid, &unit.name);
+    fn container(&self, pod: &Workload, container: &ContainerRequest) -> v1::ContainerResources {
+        let cpus = self.state.cpu.exclusive(&pod.uid, &container.name);
+        let blocks = self.state.memory.blocks(&pod.uid, &container.name);
         let mut devices = Vec::new();
         for (resource, ids) in self
             .devices
-            .held(&pod.uid, &unit.name)
+            .held(&pod.uid, &container.name)
             .into_iter()
             .flatten()
         {
@@ -62,7 +68,7 @@ impl Node {
             }
         }
         v1::ContainerResources {
-            name: unit.name.clone(),
+            name: container.name.clone(),
             devices,
             cpu_ids: cpus.into_iter().flatten().copied().map(i64::from).collect(),
             memory: blocks
@@ -90,12 +96,12 @@ impl Node {
                     .flat_map(|(id, device)| device_entries(resource, id, Some(device)))
             })
             .collect();
-        let cpus = self.start.cpu.allocatable();
+        let cpus = self.state.cpu.allocatable();
         v1::AllocatableResourcesResponse {
             devices,
             cpu_ids: cpus.into_iter().map(i64::from).collect(),
             memory: self
-                .start
+                .state
                 .memory
                 .allocatable()
                 .into_iter()

@@ -12,11 +12,11 @@ use podresources::socket::Socket;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Error, LIMIT, NAMESPACE, Outcome, Plan, api_error, late_after};
-use crate::kubelet::configurations::Named;
+use super::{Error, NAMESPACE, OPERATION_TIMEOUT, Outcome, Plan, api_error, check_deadline};
+use crate::kubelet::configurations::NamedSettings;
 use crate::kubelet::corpus::{
-    self, Configuration, ContainerView, DeviceEntry, Files, Operation, Refusal, Seen, Sequence,
-    Step,
+    self, Configuration, ContainerView, DeviceEntry, Files, Observation, Operation, Refusal,
+    Sequence, Step,
 };
 use crate::kubelet::random;
 use crate::kubelet::recipe::{ContainerRecipe, PodRecipe};
@@ -24,7 +24,7 @@ use crate::kubelet::replay::{Difference, Replay};
 use crate::local::{KubeletSettings, NodeHandle, node_handle};
 
 /// Pause between two polls.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_PAUSE: Duration = Duration::from_millis(20);
 /// State files of the managers, relative to the kubelet's root.
 const CPU: &str = "cpu_manager_state";
 const MEMORY: &str = "memory_manager_state";
@@ -71,11 +71,11 @@ impl Recorder {
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_past_deadline(&self) -> bool {
         Instant::now() > self.deadline
     }
 
-    pub(super) async fn run(mut self, list: Named, plan: Plan) -> Result<Outcome, Error> {
+    pub(super) async fn run(mut self, list: NamedSettings, plan: Plan) -> Result<Outcome, Error> {
         let mut outcome = Outcome::default();
         // The cluster was brought up with the first settings.
         let mut running = list.first().map(|(_, settings)| settings.clone());
@@ -94,17 +94,17 @@ impl Recorder {
             let first = plan.seed + offset(&name);
             let seeds = first..first + plan.sequences;
             for attempt in [1, 2] {
-                if self.is_over() {
+                if self.is_past_deadline() {
                     return Ok(outcome);
                 }
-                let fits = running.as_ref() == Some(&settings);
+                let is_current = running.as_ref() == Some(&settings);
                 running = Some(settings.clone());
                 let outcome = &mut outcome;
                 let recorded = self
                     .file(
                         &name,
                         &settings,
-                        fits,
+                        is_current,
                         seeds.clone(),
                         path.as_deref(),
                         outcome,
@@ -125,35 +125,35 @@ impl Recorder {
         Ok(outcome)
     }
 
-    /// Records one configuration. `fits` means that the kubelet already runs with it.
+    /// Records one configuration. `is_current` means that the kubelet already runs with it.
     async fn file(
         &mut self,
         name: &str,
         settings: &KubeletSettings,
-        fits: bool,
+        is_current: bool,
         seeds: std::ops::Range<u64>,
         path: Option<&Path>,
         outcome: &mut Outcome,
     ) -> Result<(), Error> {
-        if !fits {
+        if !is_current {
             self.node.restart_kubelet(settings).await?;
         }
         self.uids.clear();
         // A restarted kubelet reads the devices of earlier pods from its checkpoint and keeps them until it knows which pods exist now.
         // That may happen only after it has admitted the first pod.
-        self.settle("settle").await?;
+        self.wait_until_settled("settle").await?;
         self.uids.clear();
         let configuration = self.configuration(name.to_owned(), settings).await?;
         let note = |difference: Difference| (name.to_owned(), difference);
         let (mut replay, found) = Replay::new(&configuration)?;
         outcome.differences.extend(found.into_iter().map(note));
         let mut sequences = Vec::new();
-        let begun = seeds.start;
+        let first_seed = seeds.start;
         for seed in seeds {
-            if self.is_over() {
+            if self.is_past_deadline() {
                 break;
             }
-            let with_files = (seed - begun).is_multiple_of(WITH_FILES);
+            let with_files = (seed - first_seed).is_multiple_of(WITH_FILES);
             let sequence = self.sequence(seed, settings, with_files).await?;
             let found = replay.sequence(&sequence)?;
             outcome.differences.extend(found.into_iter().map(note));
@@ -223,15 +223,15 @@ impl Recorder {
         self.alive.clear();
         self.failed.clear();
         for operation in random::operations(seed, self.node.machine(), settings, &prefix) {
-            let mut seen = Seen::default();
+            let mut observed = Observation::default();
             match &operation {
                 Operation::Create { name, pod } => {
-                    seen.refusal = self.create(name, pod).await?;
+                    observed.refusal = self.create(name, pod).await?;
                     self.alive.push(name.clone());
-                    if seen.refusal.is_some() {
+                    if observed.refusal.is_some() {
                         self.failed.insert(name.clone());
                     } else if pod.critical {
-                        seen.failed = self.newly_failed(&client).await?;
+                        observed.failed = self.newly_failed(&client).await?;
                     }
                 }
                 Operation::Delete { name } => {
@@ -243,8 +243,8 @@ impl Recorder {
                 Operation::Restart { probe } => {
                     self.node.stop_kubelet().await?;
                     self.node.start_kubelet().await?;
-                    self.settle(probe).await?;
-                    seen.failed = self.newly_failed(&client).await?;
+                    self.wait_until_settled(probe).await?;
+                    observed.failed = self.newly_failed(&client).await?;
                 }
                 Operation::Drain => {
                     if with_files {
@@ -253,15 +253,18 @@ impl Recorder {
                     self.delete(&self.alive, &client).await?;
                 }
             }
-            self.look(&operation, &client, &mut seen).await?;
-            steps.push(Step { operation, seen });
+            self.observe(&operation, &client, &mut observed).await?;
+            steps.push(Step {
+                operation,
+                observed,
+            });
         }
         Ok(Sequence { seed, steps, files })
     }
 
     /// Waits until a restarted kubelet has admitted again the pods that it found, and knows that it has seen all of them. It may process
     /// the first new pod together with those; the second comes after them.
-    async fn settle(&mut self, prefix: &str) -> Result<(), Error> {
+    async fn wait_until_settled(&mut self, prefix: &str) -> Result<(), Error> {
         let client = self.client()?;
         let probe = PodRecipe {
             containers: vec![ContainerRecipe::default()],
@@ -283,9 +286,9 @@ impl Recorder {
         let made = made.map_err(|source| api_error(name, source))?;
         self.uids
             .insert(name.to_owned(), made.metadata.uid.unwrap_or_default());
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + OPERATION_TIMEOUT;
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_PAUSE).await;
             let status = self.status(name).await?;
             match status.phase.as_deref() {
                 Some("Failed") => return Ok(Some(refusal(&status))),
@@ -294,7 +297,7 @@ impl Recorder {
                 _ if !recipe.runs && status.container_statuses.is_some() => return Ok(None),
                 _ => {}
             }
-            late_after(deadline, name, || format!("admission ({status:?})"))?;
+            check_deadline(deadline, name, || format!("admission ({status:?})"))?;
         }
     }
 
@@ -323,12 +326,12 @@ impl Recorder {
             .cloned()
             .collect();
         let mut failed = BTreeMap::new();
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + OPERATION_TIMEOUT;
         for name in gone {
             let mut status = self.status(&name).await?;
             while !matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")) {
-                late_after(deadline, &name, || format!("end ({status:?})"))?;
-                tokio::time::sleep(LOOK).await;
+                check_deadline(deadline, &name, || format!("end ({status:?})"))?;
+                tokio::time::sleep(POLL_PAUSE).await;
                 status = self.status(&name).await?;
             }
             self.failed.insert(name.clone());
@@ -344,14 +347,14 @@ impl Recorder {
             let deleted = self.pods.delete(name, &now).await;
             deleted.map_err(|source| api_error(name, source))?;
         }
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + OPERATION_TIMEOUT;
         loop {
             let active = client.list().await?.pod_resources;
             let Some(left) = active.iter().find(|pod| names.contains(&pod.name)) else {
                 return Ok(());
             };
-            late_after(deadline, &left.name, || "deletion".to_owned())?;
-            tokio::time::sleep(LOOK * 3).await;
+            check_deadline(deadline, &left.name, || "deletion".to_owned())?;
+            tokio::time::sleep(POLL_PAUSE * 3).await;
         }
     }
 
@@ -364,14 +367,14 @@ impl Recorder {
         Ok(())
     }
 
-    async fn look(
+    async fn observe(
         &self,
         operation: &Operation,
         client: &PodResources,
-        seen: &mut Seen,
+        observed: &mut Observation,
     ) -> Result<(), Error> {
         // `List` comes first: it makes the device manager forget pods that are not active any more.
-        seen.list = client
+        observed.list = client
             .list()
             .await?
             .pod_resources
@@ -379,7 +382,7 @@ impl Recorder {
             .map(|pod| (pod.name.clone(), ContainerView::of_pod(pod)))
             .collect();
         if let Operation::Create { name, .. } = operation {
-            seen.get = match client.get(NAMESPACE, name).await {
+            observed.get = match client.get(NAMESPACE, name).await {
                 Ok(answer) => answer.pod_resources.as_ref().map(ContainerView::of_pod),
                 // The kubelet answers this for a pod that it refused.
                 Err(podresources::client::Error::Answer { source, .. })
@@ -390,9 +393,9 @@ impl Recorder {
                 Err(error) => return Err(error.into()),
             };
         }
-        seen.cpu = self.state(CPU)?;
-        seen.memory = self.state(MEMORY)?;
-        seen.devices = self.devices()?;
+        observed.cpu = self.state(CPU)?;
+        observed.memory = self.state(MEMORY)?;
+        observed.devices = self.devices()?;
         Ok(())
     }
 

@@ -42,7 +42,7 @@ const STAGING: [&str; 29] = [
     "sample-apiserver",
 ];
 /// Oldest Go that builds this Kubernetes.
-const OLDEST_GO: (u32, u32) = (1, 25);
+const MIN_GO_VERSION: (u32, u32) = (1, 25);
 /// Number of lines of the compiler's output that an error shows.
 const TAIL: usize = 15;
 
@@ -53,12 +53,12 @@ pub enum Error {
     #[error(
         "they can be built, but there is no go on PATH: install Go {}.{} or newer, or put ready programs on PATH, or name \
          their directory by --assets or KUBEBUILDER_ASSETS",
-        OLDEST_GO.0,
-        OLDEST_GO.1
+        MIN_GO_VERSION.0,
+        MIN_GO_VERSION.1
     )]
     NoGo,
     /// Go is too old.
-    #[error("they can be built, but {found} is older than Go {}.{}: install a newer one", OLDEST_GO.0, OLDEST_GO.1)]
+    #[error("they can be built, but {found} is older than Go {}.{}: install a newer one", MIN_GO_VERSION.0, MIN_GO_VERSION.1)]
     OldGo {
         /// Output of `go version`.
         found: String,
@@ -128,7 +128,7 @@ fn check_go() -> Result<PathBuf, Error> {
     let go = find_program("go").ok_or(Error::NoGo)?;
     let output = Command::new(&go).arg("version").output()?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if go_version(&text).is_some_and(|version| version >= OLDEST_GO) {
+    if go_version(&text).is_some_and(|version| version >= MIN_GO_VERSION) {
         Ok(go)
     } else {
         Err(Error::OldGo { found: text })
@@ -158,7 +158,7 @@ fn kubernetes_module(programs: &[&str]) -> String {
     let staging = staging_version();
     let mut text = format!(
         "module kubernetes-programs\n\ngo {}.{}.0\n\nrequire k8s.io/kubernetes {KUBERNETES_VERSION}\n\nreplace (\n",
-        OLDEST_GO.0, OLDEST_GO.1
+        MIN_GO_VERSION.0, MIN_GO_VERSION.1
     );
     for module in STAGING {
         // Writing to a String cannot fail.
@@ -175,7 +175,7 @@ fn kubernetes_module(programs: &[&str]) -> String {
 fn etcd_module() -> String {
     format!(
         "module etcd-program\n\ngo {}.{}.0\n\nrequire go.etcd.io/etcd/server/v3 {ETCD_VERSION}\n\ntool go.etcd.io/etcd/server/v3\n",
-        OLDEST_GO.0, OLDEST_GO.1
+        MIN_GO_VERSION.0, MIN_GO_VERSION.1
     )
 }
 

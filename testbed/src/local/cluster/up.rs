@@ -55,7 +55,7 @@ pub enum Error {
     #[error(transparent)]
     Client(#[from] super::Error),
     /// The cluster could not be made an OpenShift.
-    #[error("the cluster is no OpenShift")]
+    #[error("cannot make the cluster an OpenShift")]
     Flavour(#[from] openshift::Error),
     /// A node failed.
     #[error(transparent)]
@@ -69,9 +69,9 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    /// A part of the cluster ended or took too long.
+    /// A component of the cluster ended or took too long.
     #[error("{name} {problem}; its log is {}:\n{tail}", log.display())]
-    Part {
+    Component {
         /// Name of the process.
         name: String,
         /// What is wrong.
@@ -230,7 +230,7 @@ async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> 
     if spec.flavour.is_some() {
         holder.start(platform::process(spec))?;
     }
-    if filter::is_possible() {
+    if filter::is_available() {
         holder.start(policies::process(spec))?;
     }
     step.finish();

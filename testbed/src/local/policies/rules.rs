@@ -28,7 +28,7 @@ const SERVICE_PORT: u16 = 443;
 const SERVER_PORT: i32 = 6443;
 
 /// Everything that the rules depend on.
-pub struct World<'a> {
+pub struct ClusterObjects<'a> {
     /// All policies.
     pub policies: &'a [NetworkPolicy],
     /// All namespaces.
@@ -40,16 +40,16 @@ pub struct World<'a> {
 }
 
 /// Returns the rules for a pod; [`OPEN`] if no policy selects it. `node` is the address of its node in the pod network.
-pub fn of_pod(world: &World<'_>, pod: &Pod, node: Ipv4Addr) -> String {
+pub fn of_pod(objects: &ClusterObjects<'_>, pod: &Pod, node: Ipv4Addr) -> String {
     let mut text = OPEN.to_owned();
-    let selecting: Vec<(&NetworkPolicy, &NetworkPolicySpec)> = world
+    let selecting: Vec<(&NetworkPolicy, &NetworkPolicySpec)> = objects
         .policies
         .iter()
         .filter_map(|policy| Some((policy, policy.spec.as_ref()?)))
         .filter(|(policy, spec)| selects(policy, spec, pod))
         .collect();
     let mut chains = String::new();
-    if selecting.iter().any(|(_, spec)| is_about(spec, INGRESS)) {
+    if selecting.iter().any(|(_, spec)| applies_to(spec, INGRESS)) {
         let mut lines = vec![format!("ip saddr {node} accept")];
         for (policy, spec) in &selecting {
             for rule in spec.ingress.iter().flatten() {
@@ -58,26 +58,26 @@ pub fn of_pod(world: &World<'_>, pod: &Pod, node: Ipv4Addr) -> String {
                         named(pod, name).into_iter().collect()
                     })
                 };
-                lines.extend(world.lines("saddr", policy, rule.from.as_deref(), ports));
+                lines.extend(objects.lines("saddr", policy, rule.from.as_deref(), ports));
             }
         }
         chains.push_str(&chain("input", "iif", &lines));
     }
-    if selecting.iter().any(|(_, spec)| is_about(spec, EGRESS)) {
+    if selecting.iter().any(|(_, spec)| applies_to(spec, EGRESS)) {
         let mut lines = Vec::new();
         for (policy, spec) in &selecting {
             for rule in spec.egress.iter().flatten() {
                 let listed = rule.ports.as_deref();
                 let ports = |peer: Option<&Pod>| {
                     let peers: Vec<&Pod> =
-                        peer.map_or_else(|| world.pods.iter().collect(), |peer| vec![peer]);
+                        peer.map_or_else(|| objects.pods.iter().collect(), |peer| vec![peer]);
                     ports(listed, |name| {
                         peers.iter().filter_map(|peer| named(peer, name)).collect()
                     })
                 };
-                lines.extend(world.lines("daddr", policy, rule.to.as_deref(), ports));
+                lines.extend(objects.lines("daddr", policy, rule.to.as_deref(), ports));
                 if rule.to.as_ref().is_none_or(Vec::is_empty) && is_open(listed, SERVER_PORT) {
-                    let service = world.kubernetes;
+                    let service = objects.kubernetes;
                     lines.push(format!(
                         "ip daddr {service} tcp dport {SERVICE_PORT} accept"
                     ));
@@ -109,7 +109,7 @@ fn selects(policy: &NetworkPolicy, spec: &NetworkPolicySpec, pod: &Pod) -> bool 
 }
 
 /// Returns whether a policy applies to a direction. A policy without types applies to ingress, and to egress if it has an egress section.
-fn is_about(spec: &NetworkPolicySpec, direction: &str) -> bool {
+fn applies_to(spec: &NetworkPolicySpec, direction: &str) -> bool {
     match spec.policy_types.as_deref() {
         None | Some([]) => direction == INGRESS || spec.egress.is_some(),
         Some(types) => types.iter().any(|one| one == direction),
@@ -121,7 +121,7 @@ fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool 
     Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))
 }
 
-impl World<'_> {
+impl ClusterObjects<'_> {
     /// Returns the lines that accept the peers of a rule at its ports; all peers if the rule names none. For a pod as peer, `ports` gets
     /// that pod.
     fn lines(
@@ -303,7 +303,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Returns the rules of pod `here/target`; the other pods are `here/friend`, `there/friend` and `here/other`.
+    /// Returns the rules of pod `here/target`; the other pods are `here/peer`, `there/peer` and `here/other`.
     fn rules(specs: &[Value]) -> String {
         let namespaces: Vec<Namespace> = ["here", "there"]
             .map(|name| {
@@ -315,18 +315,18 @@ mod tests {
             .to_vec();
         let pods = [
             mk_pod("here", "target", "10.244.1.2"),
-            mk_pod("here", "friend", "10.244.1.3"),
-            mk_pod("there", "friend", "10.244.2.3"),
+            mk_pod("here", "peer", "10.244.1.3"),
+            mk_pod("there", "peer", "10.244.2.3"),
             mk_pod("here", "other", "10.244.2.4"),
         ];
         let policies: Vec<NetworkPolicy> = specs.iter().map(mk_policy).collect();
-        let world = World {
+        let objects = ClusterObjects {
             policies: &policies,
             namespaces: &namespaces,
             pods: &pods,
             kubernetes: KUBERNETES,
         };
-        of_pod(&world, &pods[0], NODE)
+        of_pod(&objects, &pods[0], NODE)
     }
 
     /// Returns the lines of a chain that accept peers.
@@ -384,10 +384,10 @@ mod tests {
     #[case::protocol(json!({"ports": [{"protocol": "UDP"}]}), &["meta l4proto udp accept"])]
     #[case::own_name(json!({"ports": [{"port": "metrics"}]}), &["tcp dport 2112 accept"])]
     #[case::unknown_name(json!({"ports": [{"port": "nothing"}]}), &[])]
-    #[case::pods_here(json!({"from": [{"podSelector": {"matchLabels": {"app": "friend"}}}], "ports": [{"port": 1}]}), &["ip saddr 10.244.1.3 tcp dport 1 accept"])]
+    #[case::pods_here(json!({"from": [{"podSelector": {"matchLabels": {"app": "peer"}}}], "ports": [{"port": 1}]}), &["ip saddr 10.244.1.3 tcp dport 1 accept"])]
     #[case::namespace(json!({"from": [{"namespaceSelector": {"matchLabels": {"name": "there"}}}], "ports": [{"port": 1}]}), &["ip saddr 10.244.2.3 tcp dport 1 accept"])]
     #[case::pods_elsewhere(
-        json!({"from": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "friend"}}}], "ports": [{"port": 1}]}),
+        json!({"from": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "peer"}}}], "ports": [{"port": 1}]}),
         &["ip saddr 10.244.1.3 tcp dport 1 accept", "ip saddr 10.244.2.3 tcp dport 1 accept"]
     )]
     #[case::nobody(json!({"from": [{"podSelector": {"matchLabels": {"app": "ghost"}}}]}), &[])]

@@ -12,7 +12,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 
 use super::lock;
-use super::protocol::{ProcessStatus, Start};
+use super::protocol::{ProcessSpec, ProcessStatus};
 
 /// Path of the running program, valid even after another one was built in its place.
 pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -34,7 +34,7 @@ struct Child {
 
 impl Children {
     /// Starts a process; the error is a text for the client.
-    pub fn start(&self, start: &Start) -> Result<Pid, String> {
+    pub fn start(&self, start: &ProcessSpec) -> Result<Pid, String> {
         let mut known = lock(&self.known);
         if known
             .get(&start.name)
@@ -78,12 +78,12 @@ impl Children {
         }
     }
 
-    /// Sends a signal, waits, and kills the process after `patience`. Does nothing for a process that does not run.
-    pub fn stop(&self, name: &str, signal: i32, patience: Duration) -> Result<(), String> {
+    /// Sends a signal, waits, and kills the process after `grace`. Does nothing for a process that does not run.
+    pub fn stop(&self, name: &str, signal: i32, grace: Duration) -> Result<(), String> {
         let signal =
             Signal::try_from(signal).map_err(|_| format!("no signal has the number {signal}"))?;
         let mut known = lock(&self.known);
-        let mut deadline = Instant::now() + patience;
+        let mut deadline = Instant::now() + grace;
         let mut next = Some(signal);
         loop {
             let Some(child) = known.get(name).filter(|child| child.ended.is_none()) else {
@@ -155,7 +155,7 @@ impl Children {
     }
 }
 
-fn spawn(start: &Start, joined: Option<Pid>) -> std::io::Result<Pid> {
+fn spawn(start: &ProcessSpec, joined: Option<Pid>) -> std::io::Result<Pid> {
     let log = fs_err::OpenOptions::new()
         .create(true)
         .append(true)
@@ -202,13 +202,13 @@ mod tests {
         }
     }
 
-    fn start(dir: &std::path::Path, name: &str, script: &str) -> Start {
-        Start {
+    fn start(dir: &std::path::Path, name: &str, script: &str) -> ProcessSpec {
+        ProcessSpec {
             name: name.to_owned(),
             argv: vec!["/bin/sh".to_owned(), "-c".to_owned(), script.to_owned()],
             log: dir.join("log"),
             cwd: dir.to_owned(),
-            ..Start::default()
+            ..ProcessSpec::default()
         }
     }
 

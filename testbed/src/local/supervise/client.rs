@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::SOCKET;
-use super::protocol::{ProcessStatus, Reply, Request, Start};
+use super::protocol::{ProcessSpec, ProcessStatus, Reply, Request};
 
 /// Longest time that a request other than a stop may take.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a request to the holder failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The socket could not be used: the cluster has ended, or belongs to another user.
-    #[error("cannot talk to the cluster's holder at {}", socket.display())]
+    #[error("cannot communicate with the cluster's holder at {}", socket.display())]
     Connection {
         /// The socket.
         socket: PathBuf,
@@ -43,18 +43,19 @@ impl Client {
     }
 
     /// Starts a process.
-    pub fn start(&self, start: Start) -> Result<(), Error> {
-        self.request(&Request::Start(start), ANSWER).map(drop)
+    pub fn start(&self, start: ProcessSpec) -> Result<(), Error> {
+        self.request(&Request::Start(start), ANSWER_TIMEOUT)
+            .map(drop)
     }
 
-    /// Stops a process: sends the signal, waits for `patience`, then sends `SIGKILL`. Returns when the process has ended.
-    pub fn stop(&self, name: &str, signal: i32, patience: Duration) -> Result<(), Error> {
+    /// Stops a process: sends the signal, waits for `grace`, then sends `SIGKILL`. Returns when the process has ended.
+    pub fn stop(&self, name: &str, signal: i32, grace: Duration) -> Result<(), Error> {
         let request = Request::Stop {
             name: name.to_owned(),
             signal,
-            patience_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX),
+            grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
         };
-        self.request(&request, patience + ANSWER).map(drop)
+        self.request(&request, grace + ANSWER_TIMEOUT).map(drop)
     }
 
     /// Sends a signal to a process.
@@ -63,23 +64,23 @@ impl Client {
             name: name.to_owned(),
             signal,
         };
-        self.request(&request, ANSWER).map(drop)
+        self.request(&request, ANSWER_TIMEOUT).map(drop)
     }
 
     /// Returns all processes that were started by name.
     pub fn list(&self) -> Result<Vec<ProcessStatus>, Error> {
-        self.request(&Request::List, ANSWER)
+        self.request(&Request::List, ANSWER_TIMEOUT)
             .map(|reply| reply.processes)
     }
 
     /// Lets the cluster outlive this process.
     pub fn detach(&self) -> Result<(), Error> {
-        self.request(&Request::Detach, ANSWER).map(drop)
+        self.request(&Request::Detach, ANSWER_TIMEOUT).map(drop)
     }
 
-    fn request(&self, request: &Request, patience: Duration) -> Result<Reply, Error> {
+    fn request(&self, request: &Request, timeout: Duration) -> Result<Reply, Error> {
         let reply = self
-            .exchange(request, patience)
+            .exchange(request, timeout)
             .map_err(|source| Error::Connection {
                 socket: self.socket.clone(),
                 source,
@@ -90,9 +91,9 @@ impl Client {
         }
     }
 
-    fn exchange(&self, request: &Request, patience: Duration) -> std::io::Result<Reply> {
+    fn exchange(&self, request: &Request, timeout: Duration) -> std::io::Result<Reply> {
         let mut stream = UnixStream::connect(&self.socket)?;
-        stream.set_read_timeout(Some(patience))?;
+        stream.set_read_timeout(Some(timeout))?;
         let text = serde_json::to_string(request).map_err(std::io::Error::other)?;
         writeln!(stream, "{text}")?;
         let mut line = String::new();

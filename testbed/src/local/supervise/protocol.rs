@@ -33,7 +33,7 @@ pub enum Announcement {
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum Request {
     /// Start a process under a name that no running process has.
-    Start(Start),
+    Start(ProcessSpec),
     /// Send a signal, wait, and kill the process if it still runs. The reply comes when it has ended.
     Stop {
         /// Name of the process.
@@ -41,7 +41,8 @@ pub enum Request {
         /// First signal, by number.
         signal: i32,
         /// Milliseconds until `SIGKILL`.
-        patience_ms: u64,
+        #[serde(rename = "patience_ms")]
+        grace_ms: u64,
     },
     /// Send a signal without waiting.
     Signal {
@@ -60,7 +61,7 @@ pub enum Request {
 
 /// A process to start.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct Start {
+pub struct ProcessSpec {
     /// Name of the process in later requests.
     pub name: String,
     /// Program (absolute path) and arguments.

@@ -15,8 +15,8 @@ use crate::node::runtime::{self, Runtime, containers};
 /// Why a request is refused.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("cannot understand the request: {0}")]
-    Garbled(serde_json::Error),
+    #[error("cannot parse the request: {0}")]
+    InvalidRequest(serde_json::Error),
     #[error("no running container {0}")]
     NotRunning(Target),
     #[error("{}", .0.chain())]
@@ -32,10 +32,10 @@ pub async fn serve(listener: UnixListener, runtime: Arc<Runtime>) {
     loop {
         match listener.accept().await {
             Ok((connection, _)) => {
-                tokio::spawn(converse(connection, Arc::clone(&runtime)));
+                tokio::spawn(serve_connection(connection, Arc::clone(&runtime)));
             }
             Err(error) => {
-                tracing::warn!(%error, "Control connection is lost");
+                tracing::warn!(%error, "Cannot accept a control connection");
                 // Most likely there are no file descriptors left; some will soon be free again.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -43,7 +43,7 @@ pub async fn serve(listener: UnixListener, runtime: Arc<Runtime>) {
     }
 }
 
-async fn converse(connection: UnixStream, runtime: Arc<Runtime>) {
+async fn serve_connection(connection: UnixStream, runtime: Arc<Runtime>) {
     let (reader, mut writer) = connection.into_split();
     let mut lines = BufReader::new(reader).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -62,7 +62,7 @@ async fn converse(connection: UnixStream, runtime: Arc<Runtime>) {
 }
 
 async fn answer(runtime: &Runtime, line: &str) -> Result<Answer, Error> {
-    match serde_json::from_str(line).map_err(Error::Garbled)? {
+    match serde_json::from_str(line).map_err(Error::InvalidRequest)? {
         Request::Containers => Ok(Answer::Containers {
             containers: runtime
                 .containers()
@@ -102,8 +102,8 @@ async fn answer(runtime: &Runtime, line: &str) -> Result<Answer, Error> {
             let namespaces = runtime
                 .namespaces_of(&pod_uid)
                 .ok_or_else(|| Error::NoSandbox(pod_uid.clone()))?;
-            let taken = filter::apply(namespaces, rules).await;
-            taken.map_err(|error| Error::Filter(pod_uid, error))?;
+            let applied = filter::apply(namespaces, rules).await;
+            applied.map_err(|error| Error::Filter(pod_uid, error))?;
             Ok(Answer::Done)
         }
     }

@@ -14,7 +14,7 @@ use super::{Cri, status};
 use crate::node::runtime::containers::not_running;
 use crate::node::runtime::now;
 use crate::node::runtime::records::Sandbox;
-use crate::node::streaming::Order;
+use crate::node::streaming::StreamRequest;
 
 /// Error text of a request to attach to a container.
 const NO_ATTACH: &str =
@@ -248,7 +248,7 @@ impl RuntimeService for Cri {
         if container.process().is_none() {
             return Err(status(&not_running(&container)));
         }
-        let url = self.streaming.announce(Order::Command(request));
+        let url = self.streaming.register(StreamRequest::Command(request));
         Ok(Response::new(cri::ExecResponse { url }))
     }
 
@@ -272,7 +272,9 @@ impl RuntimeService for Cri {
             u16::try_from(*port).map_err(|_| Status::invalid_argument(format!("{port} is no port")))
         };
         let wanted: Vec<u16> = request.port.iter().map(number).collect::<Result<_, _>>()?;
-        let url = self.streaming.announce(Order::Ports { namespaces, wanted });
+        let url = self
+            .streaming
+            .register(StreamRequest::Ports { namespaces, wanted });
         Ok(Response::new(cri::PortForwardResponse { url }))
     }
 

@@ -11,7 +11,7 @@ const DEFAULT_LIMIT: u64 = 5;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// There are too few or too many arguments.
-    #[error("want HOST PORT [SECONDS]")]
+    #[error("expected HOST PORT [SECONDS]")]
     Number,
     /// A port or a time is not a number.
     #[error("invalid number '{0}'")]
@@ -53,7 +53,7 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, ParseError> {
 /// # Errors
 /// If no address accepts the connection in time.
 pub fn run(options: &Options) -> std::io::Result<ExitCode> {
-    let mut last = std::io::Error::other("the name stands for no address");
+    let mut last = std::io::Error::other("the name resolves to no address");
     for address in (options.host.as_str(), options.port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, options.limit) {
             Ok(_) => return Ok(ExitCode::SUCCESS),

@@ -17,7 +17,7 @@ pub struct Args {
     /// Name of the resource, for example `example.com/deviceA`.
     #[arg(long)]
     pub resource: String,
-    /// A device as `ID=NUMA`, or `ID=NUMA,NUMA` for one near several nodes, or `ID` for one that does not say. Repeatable.
+    /// A device as `ID=NUMA`, or `ID=NUMA,NUMA` for one near several nodes, or `ID` for one without topology. Repeatable.
     #[arg(long = "device", value_name = "ID[=NUMA,...]", required = true)]
     pub devices: Vec<DeviceArg>,
     /// Directory of the kubelet's socket, where the plugin's own socket goes as well.
@@ -41,7 +41,7 @@ pub enum DeviceArgError {
     #[error("a device needs an id")]
     Id,
     /// A NUMA node is not a number.
-    #[error("{0:?} is no NUMA node")]
+    #[error("{0:?} is not a NUMA node number")]
     Numa(String),
 }
 

@@ -6,17 +6,17 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-/// Applies `act` to each file. A failure is written to `complaints`, and the other files follow.
+/// Applies `act` to each file. A failure is written to `errors`, and the other files follow.
 fn each(
     name: &str,
     files: &[&str],
-    complaints: &mut impl io::Write,
+    errors: &mut impl io::Write,
     mut act: impl FnMut(&str) -> io::Result<()>,
 ) -> io::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for file in files {
         if let Err(error) = act(file) {
-            writeln!(complaints, "{name}: {file}: {}", plain(&error))?;
+            writeln!(errors, "{name}: {file}: {}", plain(&error))?;
             code = ExitCode::FAILURE;
         }
     }
@@ -37,10 +37,10 @@ pub fn cat(
     files: &[&str],
     input: &mut impl io::Read,
     out: &mut impl io::Write,
-    complaints: &mut impl io::Write,
+    errors: &mut impl io::Write,
 ) -> io::Result<ExitCode> {
     let files = if files.is_empty() { &["-"] } else { files };
-    let code = each("cat", files, complaints, |file| {
+    let code = each("cat", files, errors, |file| {
         match file {
             "-" => io::copy(input, out)?,
             file => io::copy(&mut File::open(file)?, out)?,
@@ -52,8 +52,8 @@ pub fn cat(
 }
 
 /// Creates missing files, and sets the times of all files to now.
-pub fn touch(files: &[&str], complaints: &mut impl io::Write) -> io::Result<ExitCode> {
-    each("touch", files, complaints, |file| {
+pub fn touch(files: &[&str], errors: &mut impl io::Write) -> io::Result<ExitCode> {
+    each("touch", files, errors, |file| {
         let mut options = OpenOptions::new();
         options.create(true).append(true);
         let now = SystemTime::now();
@@ -73,14 +73,14 @@ mod tests {
         fs_err::write(&path, "from the file\n").unwrap();
         let (missing, file) = (dir.path().join("none"), path);
         let files = [missing.to_str().unwrap(), file.to_str().unwrap(), "-"];
-        let (mut out, mut complaints) = (Vec::new(), Vec::new());
+        let (mut out, mut errors) = (Vec::new(), Vec::new());
         let mut input = b"from the input\n".as_slice();
-        let code = cat(&files, &mut input, &mut out, &mut complaints).unwrap();
+        let code = cat(&files, &mut input, &mut out, &mut errors).unwrap();
         assert_eq!(code, ExitCode::FAILURE);
         assert_eq!(out, b"from the file\nfrom the input\n");
-        let said = String::from_utf8(complaints).unwrap();
+        let text = String::from_utf8(errors).unwrap();
         assert_eq!(
-            said,
+            text,
             format!("cat: {}: No such file or directory\n", missing.display())
         );
     }

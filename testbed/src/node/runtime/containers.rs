@@ -80,7 +80,7 @@ impl Runtime {
             sandbox,
             config,
         });
-        self.show_resources(&container)?;
+        self.write_cgroup_files(&container)?;
         tracing::info!(
             container = id,
             name,
@@ -102,7 +102,7 @@ impl Runtime {
         }
     }
 
-    fn show_resources(&self, container: &Container) -> Result<(), Error> {
+    fn write_cgroup_files(&self, container: &Container) -> Result<(), Error> {
         let directory = container.directory.join("cgroup");
         cgroup::write(&directory, &container.resources(), &self.online)
             .map_err(file("write", &directory))
@@ -317,7 +317,7 @@ impl Runtime {
                 .unwrap_or_else(PoisonError::into_inner),
             update,
         );
-        self.show_resources(&container)
+        self.write_cgroup_files(&container)
     }
 
     /// Reopens the log file of a running container.
@@ -407,7 +407,7 @@ async fn watch(
     let exit_code = match status {
         Ok(status) => exit_code(status),
         Err(error) => {
-            tracing::error!(container = container.id, %error, "Container cannot be waited for");
+            tracing::error!(container = container.id, %error, "Cannot wait for the container");
             255
         }
     };

@@ -12,7 +12,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout};
 
 use super::containers::{exit_code, not_running};
 use super::{Error, Runtime, handoff};
-use crate::node::helper::{ExecRequest, Kind, Program};
+use crate::node::helper::{ExecRequest, NamespaceKind, Program};
 use crate::node::spawner::{self, PidNamespace};
 use crate::node::streaming::session::Attached;
 
@@ -100,13 +100,18 @@ impl Runtime {
     ) -> Result<Running, Error> {
         let container = self.container(id)?;
         let process = container.process().ok_or_else(|| not_running(&container))?;
-        let namespaces = [Kind::Net, Kind::Ipc, Kind::Uts, Kind::Mount]
-            .into_iter()
-            .map(|kind| {
-                let path = format!("/proc/{}/ns/{}", process.pid, kind.file_name());
-                (kind, PathBuf::from(path))
-            })
-            .collect();
+        let namespaces = [
+            NamespaceKind::Net,
+            NamespaceKind::Ipc,
+            NamespaceKind::Uts,
+            NamespaceKind::Mount,
+        ]
+        .into_iter()
+        .map(|kind| {
+            let path = format!("/proc/{}/ns/{}", process.pid, kind.file_name());
+            (kind, PathBuf::from(path))
+        })
+        .collect();
         let failed = |error| Error::Spawn(spawner::Error::Spawn(error));
         let input = with_stdin.then(std::io::pipe).transpose().map_err(failed)?;
         let (stdin, input) = match input {

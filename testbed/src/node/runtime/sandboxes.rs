@@ -13,7 +13,7 @@ use super::records::{Ready, Sandbox, SharedPids};
 use super::{Error, Runtime, file, handoff, new_id, now};
 use crate::node::filter;
 use crate::node::helper::{InitRequest, Role};
-use crate::node::namespaces::{Namespaces, Wanted};
+use crate::node::namespaces::{Namespaces, OwnNamespaces};
 use crate::node::spawner::{self, PidNamespace};
 
 impl Runtime {
@@ -41,22 +41,21 @@ impl Runtime {
             let path = std::path::Path::new(&sandbox.config.log_directory);
             std::fs::create_dir_all(path).map_err(file("create", path))?;
         }
-        let wanted = Wanted {
+        let own = OwnNamespaces {
             network: !sandbox.host_network,
             ipc: options.ipc() != cri::NamespaceMode::Node,
         };
         let shared_pids = if options.pid() == cri::NamespaceMode::Pod {
-            Some(self.hold_pids().await?)
+            Some(self.start_pid_holder().await?)
         } else {
             None
         };
-        let (namespaces, inside) =
-            Namespaces::create(wanted, sandbox.config.hostname.clone()).await?;
+        let (namespaces, inside) = Namespaces::create(own, sandbox.config.hostname.clone()).await?;
         if let (Some(network), Some(inside)) = (namespaces.network(), inside) {
             sandbox.address = self.network.attach(&sandbox.id, network, &inside).await?;
         }
         let namespaces = Arc::new(namespaces);
-        if !sandbox.host_network && filter::is_possible() {
+        if !sandbox.host_network && filter::is_available() {
             filter::apply(Arc::clone(&namespaces), filter::TRACKING.to_owned()).await?;
         }
         sandbox.ready = Mutex::new(Some(Ready {
@@ -73,7 +72,7 @@ impl Runtime {
     }
 
     /// Starts the process that holds a PID namespace for the containers of a pod.
-    async fn hold_pids(&self) -> Result<SharedPids, Error> {
+    async fn start_pid_holder(&self) -> Result<SharedPids, Error> {
         let (ours, theirs) =
             UnixStream::pair().map_err(|error| Error::Spawn(spawner::Error::Spawn(error)))?;
         let mut command = Self::helper("container-init");

@@ -29,7 +29,7 @@ pub(crate) const PROTOCOL: &str = "portforward.k8s.io";
 /// Capacity of the queues, in messages.
 const QUEUE: usize = 16;
 /// Time limit for a connection to a port.
-const CONNECTING: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the ports of a pod are.
 #[derive(Clone, Debug)]
@@ -65,49 +65,49 @@ fn connect_inside(namespaces: &Namespaces, port: u16) -> io::Result<std::net::Tc
         setns(network, CloneFlags::CLONE_NEWNET)?;
     }
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    std::net::TcpStream::connect_timeout(&address, CONNECTING)
+    std::net::TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)
 }
 
 /// A message for the client: data of a connection, their end, or an error.
-enum Side {
+enum ClientMessage {
     Data(Vec<u8>),
     DataEnd,
     Problem(String),
 }
 
-/// The way to the client, with an encoder for its messages.
-struct Way<E> {
+/// Sends messages to the client, with an encoder for its messages.
+struct ClientSink<E> {
     out: mpsc::Sender<Vec<u8>>,
     encode: E,
 }
 
-impl<E: Fn(Side) -> Vec<Vec<u8>>> Way<E> {
-    async fn send(&self, side: Side) -> io::Result<()> {
-        for message in (self.encode)(side) {
-            self.out.send(message).await.map_err(gone)?;
+impl<E: Fn(ClientMessage) -> Vec<Vec<u8>>> ClientSink<E> {
+    async fn send(&self, message: ClientMessage) -> io::Result<()> {
+        for message in (self.encode)(message) {
+            self.out.send(message).await.map_err(disconnected)?;
         }
         Ok(())
     }
 }
 
 /// Returns the error for a client that has closed the connection.
-fn gone<T>(_: mpsc::error::SendError<T>) -> io::Error {
+fn disconnected<T>(_: mpsc::error::SendError<T>) -> io::Error {
     io::ErrorKind::BrokenPipe.into()
 }
 
-/// Carries one connection. `from` yields the client's bytes; an empty message ends them.
-async fn carry<E: Fn(Side) -> Vec<Vec<u8>>>(
+/// Forwards one connection. `from` yields the client's bytes; an empty message ends them.
+async fn forward_connection<E: Fn(ClientMessage) -> Vec<Vec<u8>>>(
     ports: Ports,
     port: u16,
     mut from: mpsc::Receiver<Vec<u8>>,
-    to: Way<E>,
+    to: ClientSink<E>,
 ) -> io::Result<()> {
     let mut stream = match ports.connect(port).await {
         Ok(stream) => stream,
         Err(error) => {
             let text = format!("an error occurred forwarding {port}: {error}");
-            to.send(Side::Problem(text)).await?;
-            return to.send(Side::DataEnd).await;
+            to.send(ClientMessage::Problem(text)).await?;
+            return to.send(ClientMessage::DataEnd).await;
         }
     };
     let (mut reader, mut writer) = stream.split();
@@ -125,9 +125,10 @@ async fn carry<E: Fn(Side) -> Vec<Vec<u8>>>(
         let mut buffer = vec![0; 16 * 1024];
         // A connection that cannot be read has ended, too.
         while let Ok(length @ 1..) = reader.read(&mut buffer).await {
-            to.send(Side::Data(buffer[..length].to_vec())).await?;
+            to.send(ClientMessage::Data(buffer[..length].to_vec()))
+                .await?;
         }
-        to.send(Side::DataEnd).await
+        to.send(ClientMessage::DataEnd).await
     };
     tokio::pin!(sending);
     tokio::select! {
@@ -163,7 +164,7 @@ where
             Frame::Open { stream, headers } => {
                 out.send(spdy::reply(stream, is_first))
                     .await
-                    .map_err(gone)?;
+                    .map_err(disconnected)?;
                 is_first = false;
                 let header = |name: &str| headers.get(name).cloned().unwrap_or_default();
                 let pair = pairs.entry(header("requestid")).or_default();
@@ -179,21 +180,21 @@ where
                 let port = header("port").parse().unwrap_or_default();
                 let (sender, from) = mpsc::channel(QUEUE);
                 inputs.insert(data, sender);
-                let encode = move |side: Side| match side {
-                    Side::Data(bytes) => vec![spdy::data(data, &bytes, false)],
-                    Side::DataEnd => {
+                let encode = move |message: ClientMessage| match message {
+                    ClientMessage::Data(bytes) => vec![spdy::data(data, &bytes, false)],
+                    ClientMessage::DataEnd => {
                         vec![spdy::data(error, &[], true), spdy::data(data, &[], true)]
                     }
-                    Side::Problem(text) => vec![spdy::data(error, text.as_bytes(), false)],
+                    ClientMessage::Problem(text) => vec![spdy::data(error, text.as_bytes(), false)],
                 };
-                let to = Way {
+                let to = ClientSink {
                     out: out.clone(),
                     encode,
                 };
                 let ports = ports.clone();
                 connections.spawn(async move {
-                    if let Err(problem) = carry(ports, port, from, to).await {
-                        tracing::debug!(%problem, "A forwarded connection ended badly");
+                    if let Err(problem) = forward_connection(ports, port, from, to).await {
+                        tracing::debug!(%problem, "A forwarded connection failed");
                     }
                 });
             }
@@ -215,7 +216,7 @@ where
             Frame::Reset { stream } => {
                 inputs.remove(&stream);
             }
-            Frame::Ping { id } => out.send(spdy::ping(id)).await.map_err(gone)?,
+            Frame::Ping { id } => out.send(spdy::ping(id)).await.map_err(disconnected)?,
             Frame::GoAway | Frame::Other => {}
         }
     }
@@ -267,13 +268,13 @@ where
             message.extend_from_slice(bytes);
             message
         };
-        let encode = move |side: Side| match side {
-            Side::Data(bytes) => vec![framed(data, &bytes)],
-            Side::Problem(text) => vec![framed(error, text.as_bytes())],
+        let encode = move |message: ClientMessage| match message {
+            ClientMessage::Data(bytes) => vec![framed(data, &bytes)],
+            ClientMessage::Problem(text) => vec![framed(error, text.as_bytes())],
             // The protocol has no message for the end of one channel.
-            Side::DataEnd => Vec::new(),
+            ClientMessage::DataEnd => Vec::new(),
         };
-        let to = Way {
+        let to = ClientSink {
             out: out.clone(),
             encode,
         };
@@ -286,13 +287,13 @@ where
                     return;
                 }
             }
-            if let Err(problem) = carry(ports, port, from, to).await {
-                tracing::debug!(%problem, "A forwarded connection ended badly");
+            if let Err(problem) = forward_connection(ports, port, from, to).await {
+                tracing::debug!(%problem, "A forwarded connection failed");
             }
         });
     }
     drop(out);
-    let hearing = async {
+    let receiving = async {
         while let Some(Ok(message)) = stream.next().await {
             if let Message::Binary(bytes) = message
                 && let [channel, bytes @ ..] = bytes.as_ref()
@@ -305,18 +306,18 @@ where
             }
         }
     };
-    let speaking = async {
+    let sending = async {
         while let Some(message) = messages.recv().await {
             sink.send(Message::Binary(Bytes::from(message))).await?;
         }
         sink.send(websocket_client::end()).await
     };
-    let spoken = tokio::select! {
-        () = hearing => Ok(()),
-        spoken = speaking => spoken,
+    let sent = tokio::select! {
+        () = receiving => Ok(()),
+        sent = sending => sent,
     };
     connections.shutdown().await;
-    spoken.map_err(io::Error::other)
+    sent.map_err(io::Error::other)
 }
 
 #[cfg(test)]

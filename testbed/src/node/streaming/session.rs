@@ -29,7 +29,7 @@ pub enum Channel {
     clippy::struct_excessive_bools,
     reason = "each is a parameter of the request"
 )]
-pub struct Wants {
+pub struct RequestedStreams {
     /// It sends input.
     pub stdin: bool,
     /// It reads standard output.
@@ -40,7 +40,7 @@ pub struct Wants {
     pub tty: bool,
 }
 
-impl Wants {
+impl RequestedStreams {
     /// Returns the streams of a client.
     pub fn channels(self) -> Vec<Channel> {
         [
@@ -67,7 +67,7 @@ pub struct Input {
 
 /// A message for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Output {
     /// Bytes of a stream.
     Bytes(Channel, Vec<u8>),
     /// The end of a stream.
@@ -78,9 +78,9 @@ pub enum Said {
 #[derive(Debug)]
 pub struct Client {
     /// Its input; closed when the client has disconnected.
-    pub heard: mpsc::Receiver<Input>,
+    pub input: mpsc::Receiver<Input>,
     /// Messages to the client.
-    pub says: mpsc::Sender<Said>,
+    pub output: mpsc::Sender<Output>,
 }
 
 /// A process with attached streams. Dropping this detaches from the process, which ends if it was started for the client.
@@ -104,41 +104,41 @@ impl std::fmt::Debug for Attached {
 /// Serves a client until the process ends or the client disconnects. If the process cannot start, the client gets the reason.
 pub async fn serve(
     client: Client,
-    wants: Wants,
+    requested: RequestedStreams,
     start: impl Future<Output = Result<Attached, String>>,
 ) {
-    let Client { heard, says } = client;
+    let Client { input, output } = client;
     let status = match start.await {
-        Ok(attached) => match attend(attached, wants, heard, &says).await {
+        Ok(attached) => match forward_streams(attached, requested, input, &output).await {
             Some(exit_code) => outcome(exit_code),
             None => return,
         },
         Err(problem) => internal_error(&problem),
     };
-    let told = async {
+    let sent = async {
         for channel in [Channel::Stdout, Channel::Stderr] {
-            if wants.channels().contains(&channel) {
-                says.send(Said::End(channel)).await?;
+            if requested.channels().contains(&channel) {
+                output.send(Output::End(channel)).await?;
             }
         }
         let status = status.to_string().into_bytes();
-        says.send(Said::Bytes(Channel::Error, status)).await?;
-        says.send(Said::End(Channel::Error)).await
+        output.send(Output::Bytes(Channel::Error, status)).await?;
+        output.send(Output::End(Channel::Error)).await
     };
-    if told.await.is_err() {
-        tracing::debug!("Client of a command left before its outcome");
+    if sent.await.is_err() {
+        tracing::debug!("Client disconnected before it got the outcome of its command");
     }
 }
 
 /// Carries input and output until the process ends and returns its exit code; `None` if the client disconnected.
-async fn attend(
+async fn forward_streams(
     mut attached: Attached,
-    wants: Wants,
-    mut heard: mpsc::Receiver<Input>,
-    says: &mpsc::Sender<Said>,
+    requested: RequestedStreams,
+    mut input: mpsc::Receiver<Input>,
+    output: &mpsc::Sender<Output>,
 ) -> Option<i32> {
     let mut stdin = attached.stdin.take();
-    let (input, mut queue) = mpsc::unbounded_channel::<Input>();
+    let (feeder, mut queue) = mpsc::unbounded_channel::<Input>();
     let feeding = tokio::spawn(async move {
         while let Some(Input { bytes, last }) = queue.recv().await {
             let Some(pipe) = &mut stdin else { return };
@@ -149,18 +149,18 @@ async fn attend(
             }
         }
     });
-    let channels = wants.channels();
+    let channels = requested.channels();
     let open = |channel: Channel| Some(channel).filter(|channel| channels.contains(channel));
     // A terminal has one stream for both.
-    let errors = if wants.tty {
+    let errors = if requested.tty {
         Channel::Stdout
     } else {
         Channel::Stderr
     };
     let pumps = async {
         tokio::join!(
-            pump(attached.stdout.take(), open(Channel::Stdout), says),
-            pump(attached.stderr.take(), open(errors), says)
+            pump(attached.stdout.take(), open(Channel::Stdout), output),
+            pump(attached.stderr.take(), open(errors), output)
         );
         attached.end.await
     };
@@ -168,11 +168,11 @@ async fn attend(
     let exit_code = loop {
         tokio::select! {
             exit_code = &mut pumps => break Some(exit_code),
-            heard = heard.recv() => match heard {
+            received = input.recv() => match received {
                 None => break None,
                 Some(more) => {
                     // The feeder has ended if the process closed its input.
-                    let _ = input.send(more);
+                    let _ = feeder.send(more);
                 }
             },
         }
@@ -185,15 +185,15 @@ async fn attend(
 async fn pump(
     source: Option<impl AsyncRead + Unpin>,
     channel: Option<Channel>,
-    says: &mpsc::Sender<Said>,
+    output: &mpsc::Sender<Output>,
 ) {
     let Some(mut source) = source else { return };
     let mut buffer = vec![0; 16 * 1024];
     // A pipe that cannot be read has ended, too.
     while let Ok(length @ 1..) = source.read(&mut buffer).await {
         if let Some(channel) = channel
-            && says
-                .send(Said::Bytes(channel, buffer[..length].to_vec()))
+            && output
+                .send(Output::Bytes(channel, buffer[..length].to_vec()))
                 .await
                 .is_err()
         {
@@ -234,13 +234,13 @@ mod tests {
     #[case::interactive(true, false, &[Channel::Error, Channel::Stdin, Channel::Stdout, Channel::Stderr])]
     #[case::terminal(true, true, &[Channel::Error, Channel::Stdin, Channel::Stdout, Channel::Resize])]
     fn streams_of_a_command(#[case] stdin: bool, #[case] tty: bool, #[case] expected: &[Channel]) {
-        let wants = Wants {
+        let requested = RequestedStreams {
             stdin,
             stdout: true,
             stderr: true,
             tty,
         };
-        assert_eq!(wants.channels(), expected);
+        assert_eq!(requested.channels(), expected);
     }
 
     #[test]
@@ -251,13 +251,13 @@ mod tests {
         assert_eq!(failure["details"]["causes"][0]["message"], "3");
     }
 
-    fn mk_client() -> (Client, mpsc::Sender<Input>, mpsc::Receiver<Said>) {
-        let (hears, heard) = mpsc::channel(8);
-        let (says, said) = mpsc::channel(8);
-        (Client { heard, says }, hears, said)
+    fn mk_client() -> (Client, mpsc::Sender<Input>, mpsc::Receiver<Output>) {
+        let (input_sender, input) = mpsc::channel(8);
+        let (output, output_receiver) = mpsc::channel(8);
+        (Client { input, output }, input_sender, output_receiver)
     }
 
-    const ALL: Wants = Wants {
+    const ALL: RequestedStreams = RequestedStreams {
         stdin: true,
         stdout: true,
         stderr: false,
@@ -266,7 +266,7 @@ mod tests {
 
     #[tokio::test]
     async fn input_reaches_the_process_and_its_output_the_client() {
-        let (client, hears, mut said) = mk_client();
+        let (client, input_sender, mut output) = mk_client();
         let (stdin, process) = tokio::io::duplex(64);
         let (stdout, out) = tokio::io::duplex(64);
         let echo = async move {
@@ -285,13 +285,13 @@ mod tests {
             bytes: b"hello".to_vec(),
             last: true,
         };
-        hears.send(input).await.unwrap();
+        input_sender.send(input).await.unwrap();
         serve(client, ALL, async { Ok(attached) }).await;
         process.await.unwrap();
-        let first = said.recv().await.unwrap();
-        assert_eq!(first, Said::Bytes(Channel::Stdout, b"hello".to_vec()));
-        assert_eq!(said.recv().await.unwrap(), Said::End(Channel::Stdout));
-        let Said::Bytes(Channel::Error, status) = said.recv().await.unwrap() else {
+        let first = output.recv().await.unwrap();
+        assert_eq!(first, Output::Bytes(Channel::Stdout, b"hello".to_vec()));
+        assert_eq!(output.recv().await.unwrap(), Output::End(Channel::Stdout));
+        let Output::Bytes(Channel::Error, status) = output.recv().await.unwrap() else {
             panic!("no outcome");
         };
         let status: Value = serde_json::from_slice(&status).unwrap();
@@ -300,15 +300,15 @@ mod tests {
 
     #[tokio::test]
     async fn client_that_leaves_ends_the_conversation() {
-        let (client, hears, mut said) = mk_client();
+        let (client, input_sender, mut output) = mk_client();
         let attached = Attached {
             stdin: None,
             stdout: None,
             stderr: None,
             end: Box::pin(std::future::pending()),
         };
-        drop(hears);
+        drop(input_sender);
         serve(client, ALL, async { Ok(attached) }).await;
-        assert_eq!(said.recv().await, None);
+        assert_eq!(output.recv().await, None);
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
-use super::session::{self, Attached, Channel, Client, Input, Said, Wants};
+use super::session::{self, Attached, Channel, Client, Input, Output, RequestedStreams};
 use super::spdy::{self, Decoder, Frame};
 
 /// Time limit for the client to open its streams.
-const OPENING: Duration = Duration::from_secs(30);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for the client to close the connection after the end.
-const CLOSING: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Capacity of the queues in both directions, in frames.
 const QUEUE: usize = 16;
 
@@ -46,10 +46,10 @@ impl Streams {
     }
 
     /// Returns a frame for an outgoing message; none for a channel that the client does not have.
-    fn frame(&self, said: &Said) -> Option<Vec<u8>> {
-        let (channel, bytes, last) = match said {
-            Said::Bytes(channel, bytes) => (channel, bytes.as_slice(), false),
-            Said::End(channel) => (channel, &[][..], true),
+    fn frame(&self, output: &Output) -> Option<Vec<u8>> {
+        let (channel, bytes, last) = match output {
+            Output::Bytes(channel, bytes) => (channel, bytes.as_slice(), false),
+            Output::End(channel) => (channel, &[][..], true),
         };
         let stream = self.by_channel.get(channel)?;
         Some(spdy::data(*stream, bytes, last))
@@ -71,7 +71,7 @@ fn channel(name: &str) -> Option<Channel> {
 pub async fn run<C>(
     connection: C,
     first: Vec<u8>,
-    wants: Wants,
+    requested: RequestedStreams,
     start: impl Future<Output = Result<Attached, String>>,
 ) -> io::Result<()>
 where
@@ -82,33 +82,33 @@ where
     let (out, frames_out) = mpsc::channel(QUEUE);
     let reading = tokio::spawn(read(reader, first, frames_in));
     let writing = tokio::spawn(write(writer, frames_out));
-    let outcome = converse(&mut frames, &out, wants, start).await;
+    let outcome = serve_session(&mut frames, &out, requested, start).await;
     drop(out);
     // Everything is written before the connection is closed.
     let written = writing.await;
     let hang_up = async { while frames.recv().await.is_some() {} };
     // The connection is closed even if the client does not close it in time.
-    let _ = tokio::time::timeout(CLOSING, hang_up).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, hang_up).await;
     reading.abort();
     outcome.and_then(|()| written.unwrap_or(Ok(())))
 }
 
-async fn converse(
+async fn serve_session(
     frames: &mut mpsc::Receiver<Frame>,
     out: &mpsc::Sender<Vec<u8>>,
-    wants: Wants,
+    requested: RequestedStreams,
     start: impl Future<Output = Result<Attached, String>>,
 ) -> io::Result<()> {
-    let wanted = wants.channels();
-    let opened = tokio::time::timeout(OPENING, open(frames, out, &wanted));
+    let wanted = requested.channels();
+    let opened = tokio::time::timeout(OPEN_TIMEOUT, open(frames, out, &wanted));
     let (streams, early) = opened.await??;
-    let (hears, heard) = mpsc::channel(QUEUE);
-    let (says, mut said) = mpsc::channel(QUEUE);
-    let hearing = async {
+    let (input_sender, input_receiver) = mpsc::channel(QUEUE);
+    let (output_sender, mut output_receiver) = mpsc::channel(QUEUE);
+    let receiving = async {
         // Moved into this future, so that the session notices when it ends.
-        let hears = hears;
+        let input_sender = input_sender;
         for input in early.into_iter().filter_map(|frame| streams.input(frame)) {
-            if hears.send(input).await.is_err() {
+            if input_sender.send(input).await.is_err() {
                 return;
             }
         }
@@ -119,7 +119,7 @@ async fn converse(
                 Frame::Open { stream, .. } => Some(spdy::reply(stream, false)),
                 frame => {
                     if let Some(input) = streams.input(frame)
-                        && hears.send(input).await.is_err()
+                        && input_sender.send(input).await.is_err()
                     {
                         return;
                     }
@@ -133,10 +133,10 @@ async fn converse(
             }
         }
     };
-    let talking = async {
-        let speaking = async {
-            while let Some(said) = said.recv().await {
-                if let Some(frame) = streams.frame(&said)
+    let serving = async {
+        let sending = async {
+            while let Some(output) = output_receiver.recv().await {
+                if let Some(frame) = streams.frame(&output)
                     && out.send(frame).await.is_err()
                 {
                     return;
@@ -144,14 +144,21 @@ async fn converse(
             }
         };
         tokio::join!(
-            session::serve(Client { heard, says }, wants, start),
-            speaking
+            session::serve(
+                Client {
+                    input: input_receiver,
+                    output: output_sender
+                },
+                requested,
+                start
+            ),
+            sending
         );
     };
-    tokio::pin!(hearing, talking);
+    tokio::pin!(receiving, serving);
     tokio::select! {
-        () = &mut talking => {}
-        () = &mut hearing => talking.await,
+        () = &mut serving => {}
+        () = &mut receiving => serving.await,
     }
     send(out, spdy::go_away(streams.last)).await
 }
@@ -222,7 +229,7 @@ pub(crate) async fn read(
                     }
                 }
                 Err(error) => {
-                    tracing::info!(%error, "Client of a command is not understood");
+                    tracing::info!(%error, "Invalid frame from a client");
                     return;
                 }
             }

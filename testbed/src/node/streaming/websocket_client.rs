@@ -10,7 +10,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 use tokio_tungstenite::tungstenite::{Bytes, Message, Utf8Bytes};
 
-use super::session::{self, Attached, Channel, Client, Input, Said, Wants};
+use super::session::{self, Attached, Channel, Client, Input, Output, RequestedStreams};
 
 /// Capacity of the queues in both directions, in messages.
 const QUEUE: usize = 16;
@@ -87,7 +87,7 @@ pub(crate) fn end() -> Message {
 pub async fn run<C>(
     connection: C,
     version: Version,
-    wants: Wants,
+    requested: RequestedStreams,
     start: impl Future<Output = Result<Attached, String>>,
 ) -> io::Result<()>
 where
@@ -95,50 +95,57 @@ where
 {
     let socket = WebSocketStream::from_raw_socket(connection, Role::Server, None).await;
     let (mut sink, mut stream) = socket.split();
-    let (hears, heard) = mpsc::channel(QUEUE);
-    let (says, mut said) = mpsc::channel(QUEUE);
-    let hearing = async {
+    let (input_sender, input_receiver) = mpsc::channel(QUEUE);
+    let (output_sender, mut output_receiver) = mpsc::channel(QUEUE);
+    let receiving = async {
         // Moved into this future, so that the session notices when it ends.
-        let hears = hears;
+        let input_sender = input_sender;
         while let Some(Ok(message)) = stream.next().await {
             let Message::Binary(bytes) = message else {
                 continue;
             };
             if let Some(input) = input(version, &bytes)
-                && hears.send(input).await.is_err()
+                && input_sender.send(input).await.is_err()
             {
                 return;
             }
         }
     };
-    let talking = async {
-        let speaking = async {
+    let serving = async {
+        let sending = async {
             // The client waits for a message on the first channel that it reads, as a sign that it is connected.
-            let first = match wants {
-                Wants { stdout: true, .. } => Channel::Stdout,
-                Wants { stderr: true, .. } => Channel::Stderr,
+            let first = match requested {
+                RequestedStreams { stdout: true, .. } => Channel::Stdout,
+                RequestedStreams { stderr: true, .. } => Channel::Stderr,
                 _ => Channel::Error,
             };
             sink.send(message(first, &[])).await?;
-            while let Some(said) = said.recv().await {
-                if let Said::Bytes(channel, bytes) = said {
+            while let Some(output) = output_receiver.recv().await {
+                if let Output::Bytes(channel, bytes) = output {
                     sink.send(message(channel, &bytes)).await?;
                 }
             }
             sink.send(end()).await
         };
-        let ((), spoken) = tokio::join!(
-            session::serve(Client { heard, says }, wants, start),
-            speaking
+        let ((), sent) = tokio::join!(
+            session::serve(
+                Client {
+                    input: input_receiver,
+                    output: output_sender
+                },
+                requested,
+                start
+            ),
+            sending
         );
-        spoken
+        sent
     };
-    tokio::pin!(hearing, talking);
-    let spoken = tokio::select! {
-        spoken = &mut talking => spoken,
-        () = &mut hearing => talking.await,
+    tokio::pin!(receiving, serving);
+    let sent = tokio::select! {
+        sent = &mut serving => sent,
+        () = &mut receiving => serving.await,
     };
-    spoken.map_err(io::Error::other)
+    sent.map_err(io::Error::other)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use fixtures::machines::Machine;
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 use testbed::local::{ClusterSpec, LocalCluster};
 
 /// The helper program that this package builds.
@@ -24,7 +24,7 @@ pub(crate) fn state_root() -> tempfile::TempDir {
 
 /// Returns a cluster with this many workers on the default machine.
 pub(super) fn small(state_root: &tempfile::TempDir, name: &str, workers: usize) -> ClusterSpec {
-    let assets = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
+    let assets = assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
     let bin_dir = Path::new(HELPER).parent().unwrap();
     ClusterSpec::with_workers(
         name,

@@ -138,7 +138,7 @@ pub(super) async fn daemon_sets_run_on_every_worker(cluster: &LocalCluster) {
 }
 
 pub(super) async fn network_policies_open_and_close_ways(cluster: &LocalCluster) {
-    assert!(filter::is_possible(), "nft is missing: install nftables");
+    assert!(filter::is_available(), "nft is missing: install nftables");
     let node = cluster.node("worker-0").unwrap();
     let proxy = ["/usr/local/bin/kubectl", "proxy", "--address=0.0.0.0"];
     for (name, command) in [

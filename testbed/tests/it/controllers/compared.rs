@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use testbed::embedded::EmbeddedSpec;
 use testbed::lane::{self, Spec};
 use testbed::local::NodePlan;
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 use testbed::local::{ClusterSpec, LocalCluster};
 
 use crate::cluster::harness::{HELPER, state_root};
@@ -42,7 +42,7 @@ async fn the_same_objects_leave_the_same_as_with_the_real_controllers() {
     let state_root = state_root();
     let nodes = || NodePlan::all(1, &Machine::default_profile());
     let bin_dir = Path::new(HELPER).parent().unwrap();
-    let assets = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
+    let assets = assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
     let local = ClusterSpec::with_workers(
         "real",
         state_root.path(),

@@ -13,7 +13,7 @@ use kube::api::{Api, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use testbed::embedded::node::{Block, NodeOptions, SimulatedNode};
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 use testbed::local::kubelet::TopologyScope;
 use testbed::local::{KubeletSettings, NodePlan};
 use tokio::io::AsyncWriteExt as _;
@@ -114,7 +114,7 @@ impl TestNode {
         let kubeconfig = self.dir.path().join("kubeconfig");
         let text = self.server.kubeconfig(&self.server.admin_token);
         fs_err::write(&kubeconfig, text).unwrap();
-        let assets = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
+        let assets = assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
         let mut child = tokio::process::Command::new(&assets.kubectl)
             .args(arguments)
             .env("KUBECONFIG", kubeconfig)

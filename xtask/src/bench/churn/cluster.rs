@@ -15,7 +15,7 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde::Deserialize as _;
 use serde_json::Value;
-use testbed::local::assets::{self, Places};
+use testbed::local::assets::{self, SearchPath};
 use testbed::local::cluster::WORKER;
 use testbed::local::{ClusterSpec, KubeletSettings, LocalCluster, NodeHandle, NodePlan};
 use tokio::time::{Instant, sleep};
@@ -67,7 +67,7 @@ impl Cluster {
         let spec = ClusterSpec {
             name: "churn".to_owned(),
             state_root: directory.path().to_owned(),
-            assets: assets::locate(&Places::from_environment(None), &|_| {})?,
+            assets: assets::locate(&SearchPath::from_environment(None), &|_| {})?,
             bin_dir: bin_dir.to_owned(),
             nodes: std::iter::once(control_plane)
                 .chain((0..WORKERS).map(worker))

@@ -21,7 +21,7 @@ use crate::embedded::node::kubelet::Kubelet;
 use crate::embedded::node::launcher::Process;
 use crate::embedded::node::worker::{ContainerSnapshot, PodSnapshot};
 use crate::node::streaming::port_forward::{self, Ports};
-use crate::node::streaming::session::{Attached, Wants};
+use crate::node::streaming::session::{Attached, RequestedStreams};
 use crate::node::streaming::spdy_client;
 use crate::node::streaming::websocket_client::{self, Version};
 
@@ -46,7 +46,7 @@ enum Transport {
 }
 
 /// Parses the parameters of a request.
-fn parameters(query: &str) -> (Wants, Vec<String>) {
+fn parameters(query: &str) -> (RequestedStreams, Vec<String>) {
     let pairs: Vec<(String, String)> = parse(query.as_bytes()).into_owned().collect();
     let is_set = |name: &str| {
         let values = pairs.iter().filter(|(key, _)| key == name);
@@ -55,7 +55,7 @@ fn parameters(query: &str) -> (Wants, Vec<String>) {
             .any(|(_, value)| matches!(value.as_str(), "1" | "true"))
     };
     let tty = is_set("tty");
-    let wants = Wants {
+    let wants = RequestedStreams {
         stdin: is_set("input"),
         stdout: is_set("output"),
         // A terminal has only one output.
@@ -198,7 +198,7 @@ async fn begin(
     purpose: Purpose,
     running: Option<ContainerSnapshot>,
     missing: String,
-    wants: Wants,
+    wants: RequestedStreams,
     command: Vec<String>,
 ) -> Result<Attached, String> {
     let seen = running.ok_or_else(|| format!("unable to upgrade connection: {missing}"))?;
@@ -218,7 +218,7 @@ async fn begin(
 async fn serve_streams(
     upgrading: OnUpgrade,
     transport: Transport,
-    wants: Wants,
+    wants: RequestedStreams,
     start: impl Future<Output = Result<Attached, String>>,
 ) -> std::io::Result<()> {
     let connection = upgrading.await.map_err(std::io::Error::other)?;
@@ -277,7 +277,7 @@ mod tests {
     fn parameters_are_those_of_the_query() {
         let query = "command=sh&command=-c&command=echo+%2Fa%20b&output=1&error=1&tty=1";
         let (wants, command) = parameters(query);
-        let expected = Wants {
+        let expected = RequestedStreams {
             stdin: false,
             stdout: true,
             stderr: false,

@@ -19,7 +19,7 @@ use tonic::{Request, Response, Status};
 use topology::mask::ZoneId;
 
 use super::{Error, Managers};
-use crate::kubelet::device::{Device, Question};
+use crate::kubelet::device::{Device, PreferenceRequest};
 
 /// Devices of one resource by id.
 pub(super) type Devices = BTreeMap<String, Device>;
@@ -88,7 +88,10 @@ impl Plugins {
     }
 
     /// Asks a plugin which of its devices it prefers.
-    pub(super) async fn prefer(&self, question: &Question) -> Result<BTreeSet<String>, Status> {
+    pub(super) async fn prefer(
+        &self,
+        question: &PreferenceRequest,
+    ) -> Result<BTreeSet<String>, Status> {
         let list = |ids: &BTreeSet<String>| ids.iter().cloned().collect();
         let mut client = self.client(&question.resource)?;
         let request = api::PreferredAllocationRequest {

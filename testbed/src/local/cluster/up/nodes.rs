@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use super::Error;
 use crate::local::cluster::{ClusterSpec, LocalCluster, runtime_process};
 use crate::local::control_plane::{process, text};
-use crate::local::enter::NodePlace;
+use crate::local::enter::NodeLayout;
 use crate::local::net::{self, POD_PREFIX};
 use crate::local::node_handle::{NodeHandle, POD_RESOURCES, POD_RESOURCES_HIDDEN};
 use crate::local::root::{self, Root};
-use crate::local::supervise::protocol::Start;
+use crate::local::supervise::protocol::ProcessSpec;
 use crate::local::sysfs;
 use crate::node::spec::{Image, NodeSpec};
 
 /// User ID of the stack's image. On OpenShift the stack's pods specify no user and must not run as root.
 const STACK_USER: u32 = 65532;
 
-/// Writes hardware, roots, places and specifications of all nodes.
+/// Writes hardware, roots, layouts and specifications of all nodes.
 pub(super) fn prepare_nodes(cluster: &LocalCluster) -> Result<(), Error> {
     let spec = cluster.spec();
     let mut trees: Vec<(&fixtures::machines::Machine, PathBuf)> = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn prepare_nodes(cluster: &LocalCluster) -> Result<(), Error> {
             tree
         };
         fs_err::create_dir_all(node.dir())?;
-        let place = NodePlace {
+        let layout = NodeLayout {
             root: Root {
                 dir: node.dir().join("root"),
                 sysctls: node.dir().join("sysctls"),
@@ -45,8 +45,8 @@ pub(super) fn prepare_nodes(cluster: &LocalCluster) -> Result<(), Error> {
             index,
             nodes: spec.nodes.len(),
         };
-        root::prepare(&place.root, node.name(), node.address())?;
-        write_json(&node.dir().join("place.json"), &place)?;
+        root::prepare(&layout.root, node.name(), node.address())?;
+        write_json(&node.dir().join("place.json"), &layout)?;
         write_json(&node.dir().join("node.json"), &node_spec(spec, node, index))?;
     }
     Ok(())
@@ -136,7 +136,7 @@ fn stack_image(spec: &ClusterSpec) -> Image {
 }
 
 /// Returns the process of a node's runtime, which creates the node's namespaces and is the first process in them.
-pub(super) fn runtime(cluster: &LocalCluster, node: &NodeHandle) -> Start {
+pub(super) fn runtime(cluster: &LocalCluster, node: &NodeHandle) -> ProcessSpec {
     let helper = text(&cluster.spec().bin_dir.join("numaresources-testbed"));
     let argv = [
         &helper,

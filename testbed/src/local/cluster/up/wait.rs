@@ -9,26 +9,31 @@ use kube::api::{ListParams, Patch, PatchParams};
 use super::Error;
 use crate::local::cluster::{LocalCluster, runtime_process};
 use crate::local::control_plane::{API_SERVER, log_file};
-use crate::local::node_handle::{LOOK, NodeHandle, tail};
+use crate::local::node_handle::{NodeHandle, POLL_PAUSE, tail};
 use crate::local::progress::{Progress, Report};
 
 /// Longest time for the API server to answer.
-const API: Duration = Duration::from_secs(90);
+const API_TIMEOUT: Duration = Duration::from_secs(90);
 /// Longest time for the runtime of a node to answer.
-const RUNTIME: Duration = Duration::from_secs(30);
+const RUNTIME_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for all nodes to be ready with their devices.
-const NODES: Duration = Duration::from_secs(150);
+const NODES_TIMEOUT: Duration = Duration::from_secs(150);
 
 pub(super) async fn wait_for_runtime(
     cluster: &LocalCluster,
     node: &NodeHandle,
 ) -> Result<(), Error> {
-    let deadline = Instant::now() + RUNTIME;
+    let deadline = Instant::now() + RUNTIME_TIMEOUT;
     while std::os::unix::net::UnixStream::connect(node.cri_socket()).is_err() {
-        check_parts(cluster)?;
+        check_components(cluster)?;
         if Instant::now() > deadline {
             let name = runtime_process(node.name());
-            return Err(late(cluster, &name, "does not answer", RUNTIME));
+            return Err(timeout_error(
+                cluster,
+                &name,
+                "does not answer",
+                RUNTIME_TIMEOUT,
+            ));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -36,16 +41,21 @@ pub(super) async fn wait_for_runtime(
 }
 
 pub(super) async fn wait_for_api(cluster: &LocalCluster) -> Result<(), Error> {
-    let deadline = Instant::now() + API;
+    let deadline = Instant::now() + API_TIMEOUT;
     loop {
         if is_ready(cluster).await {
             return Ok(());
         }
-        check_parts(cluster)?;
+        check_components(cluster)?;
         if Instant::now() > deadline {
-            return Err(late(cluster, API_SERVER, "is not ready", API));
+            return Err(timeout_error(
+                cluster,
+                API_SERVER,
+                "is not ready",
+                API_TIMEOUT,
+            ));
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_PAUSE).await;
     }
 }
 
@@ -62,16 +72,16 @@ pub(super) async fn wait_for_nodes(
     cluster: &LocalCluster,
     report: Report<'_>,
 ) -> Result<(), Error> {
-    let deadline = Instant::now() + NODES;
+    let deadline = Instant::now() + NODES_TIMEOUT;
     let api: Api<Node> = Api::all(cluster.client());
     let mut labelled = vec![false; cluster.nodes().len()];
-    let mut announced = vec![false; cluster.nodes().len()];
+    let mut reported = vec![false; cluster.nodes().len()];
     loop {
         let nodes = match api.list(&ListParams::default()).await {
             Ok(nodes) => nodes.items,
             Err(source) => {
                 pause_after("list the nodes", source, deadline).await?;
-                check_parts(cluster)?;
+                check_components(cluster)?;
                 continue;
             }
         };
@@ -95,12 +105,12 @@ pub(super) async fn wait_for_nodes(
                 }
             }
             let problem = handle
-                .unreadiness(object, 0)
+                .why_not_ready(object, 0)
                 .or_else(|| startup_taint(object));
             match problem {
                 Some(problem) => waiting.push(format!("{} {problem}", handle.name())),
-                None if !announced[index] => {
-                    announced[index] = true;
+                None if !reported[index] => {
+                    reported[index] = true;
                     report(Progress::Advanced(format!("{} ready", handle.name())));
                 }
                 None => {}
@@ -109,16 +119,21 @@ pub(super) async fn wait_for_nodes(
         if waiting.is_empty() {
             return Ok(());
         }
-        check_parts(cluster)?;
+        check_components(cluster)?;
         if Instant::now() > deadline {
             let name = waiting[0].split(' ').next().unwrap_or_default().to_owned();
             let problem = format!(
                 "kept the cluster from getting ready: {}",
                 waiting.join("; ")
             );
-            return Err(late(cluster, &format!("kubelet/{name}"), &problem, NODES));
+            return Err(timeout_error(
+                cluster,
+                &format!("kubelet/{name}"),
+                &problem,
+                NODES_TIMEOUT,
+            ));
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_PAUSE).await;
     }
 }
 
@@ -155,12 +170,12 @@ async fn pause_after(action: &str, source: kube::Error, deadline: Instant) -> Re
         });
     }
     tracing::debug!(error = %source, "Cannot {action} yet");
-    tokio::time::sleep(LOOK).await;
+    tokio::time::sleep(POLL_PAUSE).await;
     Ok(())
 }
 
 /// Returns an error if any process of the cluster has ended, because none should.
-fn check_parts(cluster: &LocalCluster) -> Result<(), Error> {
+fn check_components(cluster: &LocalCluster) -> Result<(), Error> {
     let ended = cluster
         .holder()
         .list()?
@@ -168,7 +183,7 @@ fn check_parts(cluster: &LocalCluster) -> Result<(), Error> {
         .find_map(|process| process.ended.clone().map(|end| (process, end)));
     match ended {
         None => Ok(()),
-        Some((process, end)) => Err(Error::Part {
+        Some((process, end)) => Err(Error::Component {
             name: process.name,
             problem: format!("ended ({end})"),
             tail: tail(&process.log),
@@ -177,9 +192,9 @@ fn check_parts(cluster: &LocalCluster) -> Result<(), Error> {
     }
 }
 
-fn late(cluster: &LocalCluster, name: &str, problem: &str, limit: Duration) -> Error {
+fn timeout_error(cluster: &LocalCluster, name: &str, problem: &str, limit: Duration) -> Error {
     let log = log_file(cluster.dir(), name);
-    Error::Part {
+    Error::Component {
         name: name.to_owned(),
         problem: format!("{problem} after {} s", limit.as_secs()),
         tail: tail(&log),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::cluster::{ClusterSpec, LocalCluster};
 use super::control_plane;
-use super::supervise::protocol::Start;
+use super::supervise::protocol::ProcessSpec;
 
 /// Which cluster.
 #[derive(Debug, clap::Args)]
@@ -21,12 +21,12 @@ pub struct Args {
 impl Args {
     /// Returns the cluster.
     pub(crate) async fn cluster(&self) -> anyhow::Result<LocalCluster> {
-        Ok(LocalCluster::around(&self.state_root, &self.name).await?)
+        Ok(LocalCluster::enclosing(&self.state_root, &self.name).await?)
     }
 }
 
 /// Returns the process with this role for a cluster.
-pub(crate) fn process(spec: &ClusterSpec, role: &str) -> Start {
+pub(crate) fn process(spec: &ClusterSpec, role: &str) -> ProcessSpec {
     let argv = [
         control_plane::text(&spec.bin_dir.join("numaresources-testbed")),
         role.to_owned(),

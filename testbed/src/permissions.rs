@@ -7,7 +7,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 
 /// One permission that a role grants.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Right {
+pub struct Permission {
     /// Namespace that it holds in; none means everywhere.
     pub namespace: Option<String>,
     /// Verb that is allowed.
@@ -20,10 +20,10 @@ pub struct Right {
     pub name: Option<String>,
 }
 
-impl Right {
+impl Permission {
     /// Returns all permissions that rules grant, in a namespace or everywhere. Rules about non-resource URLs are left out.
     pub fn all_of(rules: &[PolicyRule], namespace: Option<&str>) -> BTreeSet<Self> {
-        let mut rights = BTreeSet::new();
+        let mut permissions = BTreeSet::new();
         for rule in rules {
             let names: Vec<Option<String>> = match rule.resource_names.as_deref() {
                 None | Some([]) => vec![None],
@@ -32,7 +32,7 @@ impl Right {
             for group in rule.api_groups.iter().flatten() {
                 for resource in rule.resources.iter().flatten() {
                     for verb in &rule.verbs {
-                        rights.extend(names.iter().map(|name| Self {
+                        permissions.extend(names.iter().map(|name| Self {
                             namespace: namespace.map(str::to_owned),
                             verb: verb.clone(),
                             group: group.clone(),
@@ -43,7 +43,7 @@ impl Right {
                 }
             }
         }
-        rights
+        permissions
     }
 
     fn allows(&self, asked: &Decision) -> bool {
@@ -64,7 +64,7 @@ impl Right {
 
 /// Permissions that nobody uses but that a role must have, because the original's role has them.
 #[derive(Debug)]
-pub struct Demand {
+pub struct RequiredPermission {
     /// Line of the reference that grants them.
     pub line: &'static str,
     /// Verbs that are allowed.
@@ -75,47 +75,56 @@ pub struct Demand {
     pub resources: &'static [&'static str],
 }
 
-impl Demand {
-    fn is_about(&self, right: &Right) -> bool {
-        self.groups.contains(&right.group.as_str())
-            && self.verbs.contains(&right.verb.as_str())
-            && self.resources.contains(&right.resource.as_str())
+impl RequiredPermission {
+    fn covers(&self, permission: &Permission) -> bool {
+        self.groups.contains(&permission.group.as_str())
+            && self.verbs.contains(&permission.verb.as_str())
+            && self.resources.contains(&permission.resource.as_str())
     }
 }
 
 /// What is wrong with roles; nothing is when all lists are empty.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Requests that were refused, except where a right that covers them allowed another request: a role that is being removed refuses what
-    /// it granted before.
+    /// Requests that were refused, except where a permission that covers them allowed another request: a role that is being removed refuses
+    /// what it granted before.
     pub denied: Vec<Decision>,
-    /// Granted, but neither used nor demanded.
-    pub unused: Vec<Right>,
-    /// Lines of demands that have no effect: what they demand is used by now, or not granted.
-    pub idle: Vec<&'static str>,
+    /// Granted, but neither used nor required.
+    pub unused: Vec<Permission>,
+    /// Lines of the required permissions that have no effect: all that they name is used by now, or not granted.
+    pub stale: Vec<&'static str>,
 }
 
 /// Compares the granted permissions with the requests.
-pub fn compare(granted: &BTreeSet<Right>, asked: &[Decision], demanded: &[Demand]) -> Findings {
-    let is_used = |right: &Right| asked.iter().any(|decision| right.allows(decision));
-    let has_worked = |right: &&Right| {
+pub fn compare(
+    granted: &BTreeSet<Permission>,
+    asked: &[Decision],
+    required: &[RequiredPermission],
+) -> Findings {
+    let is_used =
+        |permission: &Permission| asked.iter().any(|decision| permission.allows(decision));
+    let has_worked = |permission: &&Permission| {
         let mut allowed = asked.iter().filter(|decision| decision.allowed);
-        allowed.any(|decision| right.allows(decision))
+        allowed.any(|decision| permission.allows(decision))
     };
-    let working: Vec<&Right> = granted.iter().filter(has_worked).collect();
+    let working: Vec<&Permission> = granted.iter().filter(has_worked).collect();
     let is_denied =
-        |one: &&Decision| !one.allowed && !working.iter().any(|right| right.allows(one));
-    let unused: Vec<&Right> = granted.iter().filter(|right| !is_used(right)).collect();
-    let is_demanded = |right: &Right| demanded.iter().any(|demand| demand.is_about(right));
-    let idle = demanded
+        |one: &&Decision| !one.allowed && !working.iter().any(|permission| permission.allows(one));
+    let unused: Vec<&Permission> = granted
         .iter()
-        .filter(|demand| !unused.iter().any(|right| demand.is_about(right)));
+        .filter(|permission| !is_used(permission))
+        .collect();
+    let is_required =
+        |permission: &Permission| required.iter().any(|entry| entry.covers(permission));
+    let stale = required
+        .iter()
+        .filter(|entry| !unused.iter().any(|permission| entry.covers(permission)));
     Findings {
         denied: asked.iter().filter(is_denied).cloned().collect(),
-        idle: idle.map(|demand| demand.line).collect(),
+        stale: stale.map(|entry| entry.line).collect(),
         unused: unused
             .into_iter()
-            .filter(|right| !is_demanded(right))
+            .filter(|permission| !is_required(permission))
             .cloned()
             .collect(),
     }
@@ -158,7 +167,7 @@ mod tests {
         }
     }
 
-    const DEMAND: Demand = Demand {
+    const REQUIRED: RequiredPermission = RequiredPermission {
         line: "somewhere",
         verbs: &["list"],
         groups: &[""],
@@ -167,29 +176,29 @@ mod tests {
 
     #[test]
     fn a_rule_is_used_by_a_request_of_its_verb_group_resource_and_name() {
-        let granted = Right::all_of(&rules(), None);
+        let granted = Permission::all_of(&rules(), None);
         let all = [
             asked("get", ("", "pods", ""), "a"),
             asked("patch", ("", "pods", "status"), "a"),
             asked("get", ("apps", "deployments", ""), "mine"),
         ];
-        assert_eq!(compare(&granted, &all, &[DEMAND]), Findings::default());
+        assert_eq!(compare(&granted, &all, &[REQUIRED]), Findings::default());
     }
 
     #[test]
     fn other_names_and_subresources_leave_a_rule_unused() {
-        let granted = Right::all_of(&rules(), None);
+        let granted = Permission::all_of(&rules(), None);
         let others = [
             asked("get", ("", "pods", "status"), "a"),
             asked("get", ("apps", "deployments", ""), "others"),
         ];
-        let findings = compare(&granted, &others, &[DEMAND]);
+        let findings = compare(&granted, &others, &[REQUIRED]);
         assert_eq!(findings.unused.len(), 3, "{:?}", findings.unused);
     }
 
     #[test]
     fn rules_of_a_namespace_are_not_used_elsewhere() {
-        let granted = Right::all_of(&rules(), Some("elsewhere"));
+        let granted = Permission::all_of(&rules(), Some("elsewhere"));
         let findings = compare(&granted, &[asked("get", ("", "pods", ""), "a")], &[]);
         assert_eq!(findings.unused, granted.into_iter().collect::<Vec<_>>());
     }
@@ -200,22 +209,22 @@ mod tests {
             allowed: false,
             ..asked("delete", ("", "pods", ""), "a")
         };
-        let granted = Right::all_of(&rules()[..1], None);
+        let granted = Permission::all_of(&rules()[..1], None);
         let all = [asked("get", ("", "pods", ""), "a"), refused.clone()];
-        let demand = Demand {
+        let entry = RequiredPermission {
             verbs: &["watch"],
-            ..DEMAND
+            ..REQUIRED
         };
-        let findings = compare(&granted, &all, &[demand]);
+        let findings = compare(&granted, &all, &[entry]);
         assert_eq!(
-            (findings.denied, findings.idle),
+            (findings.denied, findings.stale),
             (vec![refused], vec!["somewhere"])
         );
     }
 
     #[test]
     fn a_request_that_is_refused_while_its_role_goes_is_not_told_but_one_that_never_worked_is() {
-        let granted = Right::all_of(&rules()[..1], None);
+        let granted = Permission::all_of(&rules()[..1], None);
         let refused = |verb: &str| Decision {
             allowed: false,
             ..asked(verb, ("", "pods", ""), "a")
