@@ -1,7 +1,7 @@
 //! The `JUnit` view: valid on disk after every scenario.
 //!
 //! One flat test suite; class names `numaresources.<area>`, case names the scenario ids; a failure's message and text; a skip's
-//! reason both as message and as text, because some consumers show only the text (harness.md section 5). A scenario that is
+//! reason both as message and as text, because some consumers show only the text. A scenario that is
 //! running when the process dies stays in the file as `error type="incomplete"`; an interrupted one is
 //! `skipped type="interrupted"`. Scenarios that nobody selected are left out, so that the counts are those of the summary.
 //!

@@ -1,4 +1,4 @@
-//! What the pods of the node ask for and get for themselves alone: exclusive CPUs, pinned memory, devices (kubelet-node.md 3 to 5). The
+//! What the pods of the node ask for and get for themselves alone: exclusive CPUs, pinned memory, devices (kubelet-node.md 6.2, 7.2, 8.2). The
 //! API server tells it; where it does not, nothing is known and nothing is expected.
 
 use std::collections::{BTreeMap, BTreeSet};

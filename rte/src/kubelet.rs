@@ -1,4 +1,4 @@
-//! Whom to ask what containers hold: the kubelet's socket (`unix://`), or files in its place (`fake://`, rte.md 4.1).
+//! Whom to ask what containers hold: the kubelet's socket (`unix://`), or files in its place (`fake://`) (rte.md 4.1).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

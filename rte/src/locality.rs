@@ -1,4 +1,4 @@
-//! Which pods and containers hold something on a NUMA node for themselves (rte.md 6.2 and 7.1). Pure.
+//! Which pods and containers hold something on a NUMA node for themselves (rte.md 6.2, 7.1). Pure.
 
 use nrt::placement::Container;
 use podresources::v1;

@@ -1,4 +1,4 @@
-//! From the kubelet's answers and the machine to the zones that are published (rte.md 4.2 and 4.4). Pure.
+//! From the kubelet's answers and the machine to the zones that are published (rte.md 4.2, 4.4). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Everything that one look at the node says: zones, attributes, fingerprint (rte.md 5 to 7). Pure.
+//! Everything that one look at the node says: zones, attributes, fingerprint (rte.md 5, 6, 7). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,7 +196,7 @@ mod tests {
         pod
     }
 
-    /// The method example of rte.md 6.3.
+    /// The method example (rte.md 6.3).
     fn pods() -> Vec<v1::PodResources> {
         vec![
             pod("pod-1", container("c", &[2, 3], vec![])),

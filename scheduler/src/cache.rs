@@ -46,7 +46,7 @@ const GHOSTS: usize = 32;
 /// A pod that is deleted without waiting for its kubelet holds its resources a little longer, at most this long.
 const LINGER: Duration = Duration::from_secs(3);
 
-/// How much the cache does by itself (scheduler.md 5.1 to 5.3).
+/// How much the cache does by itself (scheduler.md 5.1, 5.2, 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// NRTs are taken as they are.
@@ -376,7 +376,7 @@ impl Cache {
         std::mem::take(&mut self.checks)
     }
 
-    /// A pod is about to be bound to a node (scheduler.md 5.2 and 5.3).
+    /// A pod is about to be bound to a node (scheduler.md 5.2, 5.3).
     pub fn reserve(&mut self, node: &str, pod: &Pod) {
         let foreign = !self.settings.profiles.contains(&pod.scheduler);
         let received = self.received;

@@ -1,4 +1,4 @@
-//! Which nodes a pod may go to, and why not to the others (scheduler.md 3 and 7.3).
+//! Which nodes a pod may go to, and why not to the others (scheduler.md 3, 7.3).
 //!
 //! Pure: everything is asked of the [`Cluster`] and the nodes as they are. The plugins run in the order of the profile;
 //! the first that rejects a node ends its examination.
@@ -192,7 +192,7 @@ pub struct Rejection {
     pub detail: Option<String>,
     /// The first resource that there is too little of.
     pub lacks: Option<ResourceName>,
-    /// No pod that goes can change it: the node is no candidate for preemption (scheduler.md 7.3, code X).
+    /// No pod that goes can change it: the node is no candidate for preemption (scheduler.md 7.3: code X).
     pub unresolvable: bool,
     /// It was found before any node was looked at, and is told once for all of them.
     pub everywhere: bool,

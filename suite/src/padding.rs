@@ -1,4 +1,4 @@
-//! Padding: Guaranteed pods that leave exactly the wanted amounts in a zone (scenarios-serial.md 7.5 and 7.6).
+//! Padding: Guaranteed pods that leave exactly the wanted amounts in a zone (scenarios-serial.md 7.5, 7.6).
 
 use std::collections::BTreeMap;
 
@@ -186,8 +186,8 @@ impl Context {
 
     /// Waits until all padding runs.
     ///
-    /// A kubelet that has just started refuses what asks for devices until their plugins have registered again (kubelet-node.md, Device
-    /// Manager). Nobody makes a bare pod again, so this does: padding is the ground that a scenario stands on, not what it tests.
+    /// A kubelet that has just started refuses what asks for devices until their plugins have registered again (kubelet-node.md 8.3).
+    /// Nobody makes a bare pod again, so this does: padding is the ground that a scenario stands on, not what it tests.
     async fn padding_runs(&self, pads: &[Pad]) -> Result<(), Stop> {
         let pods = self.api::<Pod>();
         let limit = self.deadlines().running;

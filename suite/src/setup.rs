@@ -1,4 +1,4 @@
-//! From nothing, or from a kubeconfig, to a cluster that scenarios can run on (scenarios-serial.md 1.1 and 2).
+//! From nothing, or from a kubeconfig, to a cluster that scenarios can run on (scenarios-serial.md 1.1, 2).
 
 mod connect;
 mod infra;

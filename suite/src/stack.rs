@@ -1,4 +1,4 @@
-//! The stack's own resources, changed for the time of a scenario (scenarios-serial.md 7.7 and 7.8).
+//! The stack's own resources, changed for the time of a scenario (scenarios-serial.md 7.7, 7.8).
 
 use std::fmt::Debug;
 

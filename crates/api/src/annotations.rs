@@ -1,4 +1,4 @@
-//! Annotation keys and the values that switch something on (operator.md 3.1, rte.md 5).
+//! Annotation keys and the values that switch something on (operator.md 3.1; rte.md 5).
 
 /// On either custom resource: stop after the name check, leave the status alone. Value [`ENABLED`].
 pub const PAUSE_RECONCILIATION: &str = "config.numa-operator.openshift.io/pause-reconciliation";

@@ -1,4 +1,4 @@
-//! The `CustomResourceDefinition` objects, two served versions each and conversion strategy None (operator.md 1, rte.md 1).
+//! The `CustomResourceDefinition` objects, two served versions each and conversion strategy None (operator.md 1; rte.md 1).
 
 use std::collections::BTreeMap;
 

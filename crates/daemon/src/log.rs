@@ -26,7 +26,7 @@ pub enum Error {
 /// The most detailed level that klog's verbosity number `v` shows.
 ///
 /// klog has no debug or trace: what upstream logs at 0 to 3 is what an administrator reads, 4 and 5 explain decisions, 6 and
-/// more dump data (scheduler.md section 8).
+/// more dump data (scheduler.md 8).
 pub fn level(v: i32) -> LevelFilter {
     match v {
         i32::MIN..=3 => LevelFilter::INFO,

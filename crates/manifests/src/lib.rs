@@ -6,7 +6,7 @@
 //! - [`flags`], [`hash`], [`platform`]: pieces of those.
 //!
 //! Everything here is a pure function: no cluster, no clock, no environment. Custom resource definitions come from `api::crd`.
-//! Rules and literals: operator.md 6.
+//! Rules and literals (operator.md 6).
 
 pub mod flags;
 pub mod hash;

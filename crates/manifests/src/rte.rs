@@ -1,4 +1,4 @@
-//! The exporters: a DaemonSet for each pool, and what all of them share (operator.md 6.2 and 6.3).
+//! The exporters: a DaemonSet for each pool, and what all of them share (operator.md 6.2, 6.3).
 
 use std::collections::BTreeMap;
 
@@ -159,7 +159,7 @@ pub fn pod_labels() -> BTreeMap<String, String> {
     meta::labels([(labels::RTE_POD, labels::RTE_POD_VALUE)])
 }
 
-/// Cluster-wide permissions. `patch` is not among the original's, whose patches are therefore all refused (rte.md 10, 1).
+/// Cluster-wide permissions. `patch` is not among the original's, whose patches are therefore all refused (rte.md 10, point 1).
 pub fn cluster_role_rules() -> Vec<PolicyRule> {
     vec![
         rbac::rule(

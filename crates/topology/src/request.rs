@@ -113,7 +113,7 @@ impl Pod {
         total
     }
 
-    /// What one zone must have left for the pod if all of it is to live there (scheduler.md 3.5, pod scope). Other than there,
+    /// What one zone must have left for the pod if all of it is to live there (scheduler.md 3.5: pod scope). Other than there,
     /// sidecars add up with the app containers, because the kubelet keeps them.
     pub fn aligned_request(&self) -> Resources {
         let mut total = self.effective(|container| container.requests.clone());

@@ -48,12 +48,12 @@ impl ResourceName {
         &*self.0 == MEMORY || self.0.starts_with(HUGEPAGES_PREFIX)
     }
 
-    /// What the kubelet itself aligns for guaranteed pods only: CPUs, memory, hugepages (scheduler.md, vocabulary).
+    /// What the kubelet itself aligns for guaranteed pods only: CPUs, memory, hugepages (scheduler.md 0).
     pub fn is_affine(&self) -> bool {
         self.is_cpu() || self.is_memory_like()
     }
 
-    /// Kubernetes' own names: without a slash, or in a `kubernetes.io/` domain (scheduler.md, vocabulary).
+    /// Kubernetes' own names: without a slash, or in a `kubernetes.io/` domain (scheduler.md 0).
     pub fn is_native(&self) -> bool {
         !self.0.contains('/') || self.0.contains("kubernetes.io/")
     }

@@ -1,4 +1,4 @@
-//! The topology manager settings of each pool's kubelets, handed to the exporters in a ConfigMap (operator.md 7; design.md section 4).
+//! The topology manager settings of each pool's kubelets, handed to the exporters in a ConfigMap (operator.md 7; ARCHITECTURE.md 9).
 //!
 //! Where they come from depends on the platform: the kubelets themselves ([`kubelets`]), or the objects that they are configured by
 //! ([`objects`]). Whatever changes, all pools are looked at, so that two objects for one pool always end the same way, and what

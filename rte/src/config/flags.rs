@@ -1,4 +1,4 @@
-//! The flags of rte.md 2.2 and what each sets.
+//! The flags and what each sets (rte.md 2.2).
 
 use std::str::FromStr;
 

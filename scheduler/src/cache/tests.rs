@@ -526,7 +526,7 @@ fn comparisons_are_traced_when_asked_for() {
     assert_eq!(cache.take_checks(), []);
 }
 
-/// kubelet-node.md 6.6: what an init container took and nobody took over stays taken, and no NRT shows it.
+/// (kubelet-node.md 6.6) What an init container took and nobody took over stays taken, and no NRT shows it.
 #[test]
 fn what_init_containers_leave_behind_stays_charged_though_no_nrt_shows_it() {
     let mut cache = mk_cache();
@@ -751,7 +751,7 @@ impl Model {
         true
     }
 
-    /// kubelet-node.md 6: with policy single-numa-node it takes the lowest zone with room.
+    /// (kubelet-node.md 5.3) With policy single-numa-node it takes the lowest zone with room.
     fn admit(&mut self, index: usize) -> bool {
         let (pod, cpus) = self.coming.remove(index);
         let Some(zone) = self.left.iter().position(|left| *left >= cpus) else {

@@ -1,4 +1,4 @@
-//! Filters on the node as a whole: cordons, taints, affinity, ports, amounts (scheduler.md 7.3 and 7.4).
+//! Filters on the node as a whole: cordons, taints, affinity, ports, amounts (scheduler.md 7.3, 7.4).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -117,7 +117,7 @@ pub fn selected_weight(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> 
         .sum()
 }
 
-/// The nodes to which the required terms narrow the search by name: none if any term allows others (scheduler.md 7.3, PreFilter).
+/// The nodes to which the required terms narrow the search by name: none if any term allows others (scheduler.md 7.3: PreFilter).
 pub fn named(pod: &Pod) -> Option<BTreeSet<&str>> {
     let affinity = pod.wishes.node_affinity.as_ref()?;
     let required = affinity

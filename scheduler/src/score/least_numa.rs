@@ -197,7 +197,7 @@ mod tests {
         )
     }
 
-    /// The three nodes of scheduler.md 4.3, two zones each, without distances.
+    /// The three nodes (scheduler.md 4.3), two zones each, without distances.
     #[rstest]
     #[case::two(Scope::Container, &["cpu=2 memory=50Mi"], [94, 94, 94])]
     #[case::four(Scope::Container, &["cpu=4 memory=50Mi"], [94, 82, 94])]

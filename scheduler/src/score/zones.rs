@@ -1,4 +1,4 @@
-//! Scores of a node's zones: least, most and balanced allocation (scheduler.md 4.1 and 4.2).
+//! Scores of a node's zones: least, most and balanced allocation (scheduler.md 4.1, 4.2).
 //!
 //! Whole units, fractions of a core rounded up; all divisions drop the rest. That is coarse, but the order of nodes that others see
 //! must be theirs.

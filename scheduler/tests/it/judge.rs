@@ -39,7 +39,7 @@ const DECISIONS: usize = 10_000;
 const LAG: usize = 3;
 
 /// Why a pod may be rejected that its kubelet would admit: room that a kubelet makes for a critical pod by ending others
-/// (kubelet-node.md 4), parts of CPUs that are looked for in one zone (scheduler.md 9, 11), pods that no NRT shows yet and whose zone is not
+/// (kubelet-node.md 4), parts of CPUs that are looked for in one zone (scheduler.md 9, point 11), pods that no NRT shows yet and whose zone is not
 /// certain, and what init containers may hold or tie the rest of their pod to.
 const CAREFUL: [&str; 7] = [
     "Insufficient cpu",

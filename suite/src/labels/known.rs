@@ -1,4 +1,4 @@
-/// Every label of the catalogue (scenarios-serial.md section 5): a bare label outside this list is a typing error.
+/// Every label of the catalogue (scenarios-serial.md 5): a bare label outside this list is a typing error.
 pub const KNOWN: &[&str] = &[
     "tier0",
     "tier1",

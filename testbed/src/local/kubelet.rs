@@ -14,7 +14,7 @@ use super::supervise::protocol::Start;
 
 /// Hard eviction threshold of memory, a part of the reservation.
 const EVICTION: u64 = 100 * MIB;
-/// State that a kubelet refuses to start with after a change of policy or reservation (kubelet-node.md section 11).
+/// State that a kubelet refuses to start with after a change of policy or reservation (kubelet-node.md 11).
 pub const STATE_FILES: [&str; 2] = ["cpu_manager_state", "memory_manager_state"];
 
 /// Topology manager policy.
@@ -195,7 +195,7 @@ impl Kubelet<'_> {
         start
     }
 
-    /// The whole `KubeletConfiguration` (local-cluster.md, "A real kubelet on pretend NUMA hardware").
+    /// The whole `KubeletConfiguration` (ARCHITECTURE.md 5).
     pub(crate) fn config(&self, settings: &KubeletSettings, machine: &Machine) -> Value {
         let endpoint = format!("unix://{}", self.cri_socket.display());
         let zones = machine.zones().len() as u64;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-/// Where the programs of the stack look for it (scenarios-other.md 2).
+/// Where the programs of the stack look for it (scenarios-other.md 2.7).
 pub(super) const PATH: &str = "usr/local/share/buildinfo.json";
 /// Tell the programs, and this one, what they are built from; without them git is asked.
 const COMMIT: &str = "NUMARESOURCES_BUILD_COMMIT";

@@ -165,7 +165,7 @@ fn listens(config: &NodeGroupConfig) -> bool {
     )
 }
 
-/// The exporter's command line: the base of all pools, then the edits of operator.md 6.2 in their order.
+/// The exporter's command line: the base of all pools, then the edits (operator.md 6.2) in their order.
 fn args(options: &Options, config: &NodeGroupConfig) -> Flags {
     let mut flags = Flags::parse([
         "--sleep-interval=10s",

@@ -1,4 +1,4 @@
-//! Security context constraints, which say what pods may do to their nodes (operator.md 6.3; OpenShift only).
+//! Security context constraints, which say what pods may do to their nodes (operator.md 6.3), OpenShift only.
 
 use api::{names, openshift};
 use serde_json::{Value, json};

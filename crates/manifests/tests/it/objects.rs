@@ -1,4 +1,4 @@
-//! The objects field by field, against the literals of operator.md 6.
+//! The objects field by field, against the literals (operator.md 6).
 
 use std::collections::BTreeMap;
 

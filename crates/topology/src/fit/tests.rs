@@ -47,7 +47,7 @@ fn check(pod: &Pod, scope: Scope, zones: &[FreeZone], expected: Option<&str>) {
     );
 }
 
-/// The host of scheduler.md 3.6.
+/// The host (scheduler.md 3.6).
 fn host0() -> Vec<FreeZone> {
     vec![
         mk_zone(
@@ -116,7 +116,7 @@ fn hugepages_and_devices_choose_the_zone() {
     check(&pod, Scope::Container, &host0(), None);
 }
 
-/// The zones of the second table of scheduler.md 3.6.
+/// The zones of the second table (scheduler.md 3.6).
 fn mixed() -> Vec<FreeZone> {
     vec![
         mk_zone(0, &[("cpu", 2000), ("memory", 4 * GI), ("vendor/nic", 5)]),
@@ -263,7 +263,7 @@ mod exact {
         ]
     }
 
-    /// kubelet-node.md 6.7: the CPUs of an init container that nobody took over tie the others to their zone.
+    /// (kubelet-node.md 6.7) The CPUs of an init container that nobody took over tie the others to their zone.
     #[rstest]
     #[case::taken_over(2, "fits")]
     #[case::partly_left(
@@ -280,7 +280,7 @@ mod exact {
         assert_eq!(outcome(&config, &containers, &two_zones()), expected);
     }
 
-    /// kubelet-node.md 8.2.
+    /// (kubelet-node.md 8.2)
     #[test]
     fn devices_of_an_init_container_tie_what_follows() {
         let config = exact(Scope::Container, CpuManager::Shared);
@@ -296,7 +296,7 @@ mod exact {
         );
     }
 
-    /// kubelet-node.md 6.2: they come from the shared pool, so they are no reason to choose a zone. The original filter looks for them in one
+    /// (kubelet-node.md 6.2) They come from the shared pool, so they are no reason to choose a zone. The original filter looks for them in one
     /// zone all the same.
     #[test]
     fn parts_of_cpus_have_to_be_in_one_zone_and_do_not_choose_it() {
@@ -336,7 +336,7 @@ mod exact {
         );
     }
 
-    /// kubelet-node.md 6.3.
+    /// (kubelet-node.md 6.3)
     #[test]
     fn parts_of_cores_are_refused_where_only_whole_ones_are_given() {
         for scope in [Scope::Container, Scope::Pod] {
@@ -356,7 +356,7 @@ mod exact {
         assert!(held.contains("(init containers hold the rest)"), "{held}");
     }
 
-    /// kubelet-node.md 7.2: hugepages of init containers only are no reason to choose a zone, and have to be in the chosen one.
+    /// (kubelet-node.md 7.2) Hugepages of init containers only are no reason to choose a zone, and have to be in the chosen one.
     #[test]
     fn pod_scope_does_not_look_for_memory_of_init_containers_alone() {
         let config = exact(Scope::Pod, CpuManager::Single);

@@ -1,4 +1,4 @@
-//! Images of the scheduler: another one, and those that are not to be trusted (scenarios-other.md 4).
+//! Images of the scheduler: another one, and those that are not to be trusted (scenarios-other.md 4.3, 4.5).
 
 use api::{conditions, names};
 use k8s_openapi::api::apps::v1::Deployment;

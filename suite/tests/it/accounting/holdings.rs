@@ -258,7 +258,7 @@ pub(crate) fn read(
                     ));
                 }
                 let standing = pods.standing(uid, container)?;
-                // rte.md 4.4 charges a block of several zones in full to each
+                // a block of several zones is charged in full to each (rte.md 4.4)
                 holdings.extend(zones.iter().map(|&zone| Holding {
                     standing,
                     resource: block.resource.clone(),

@@ -1,4 +1,4 @@
-//! Which nodes a pod may be on, and why not (scheduler.md 7.3 and 7.4).
+//! Which nodes a pod may be on, and why not (scheduler.md 7.3, 7.4).
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Which of the nodes that fit is the best (scheduler.md 7.4 and 7.5): room, balance, taints, preferred affinity.
+//! Which of the nodes that fit is the best (scheduler.md 7.4, 7.5): room, balance, taints, preferred affinity.
 //!
 //! Not scored: images, preferred inter-pod affinity and soft spread constraints.
 

@@ -1,4 +1,4 @@
-//! What the memory manager takes back from pods that are gone, and in which order (kubelet-node.md 7).
+//! What the memory manager takes back from pods that are gone, and in which order (kubelet-node.md 7.4).
 //!
 //! The kubelet keeps its entries in hash tables and forgets them as it walks these. As a rule the order does not matter. It does where
 //! blocks of different groups of zones have one in common, as a Topology Manager that is only best-effort lets happen: the zone gives what

@@ -1,5 +1,5 @@
 //! Who may ask a node what: a client certificate of the cluster's authority or a bearer token says who asks, the API server says whether
-//! that one may (kubelet-node.md 3, "webhook").
+//! that one may (kubelet-node.md 3: "webhook").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
