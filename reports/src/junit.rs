@@ -1,7 +1,7 @@
 //! The `JUnit` view: the file is valid after every scenario.
 //!
 //! The report is one flat test suite. Class names are `numaresources.<area>`, case names are the scenario ids. A failure has a message and
-//! a text. The reason of a skip is both message and text, because some consumers show only the text (harness.md section 5). A scenario that
+//! a text. The reason of a skip is both message and text, because some consumers show only the text. A scenario that
 //! is running when the process dies stays in the file as `error type="incomplete"`; an interrupted one is `skipped type="interrupted"`.
 //! Scenarios that were not selected are left out, so that the counts equal those of the summary.
 //!

@@ -1,4 +1,4 @@
-//! The resources that the node's pods request and get exclusively: exclusive CPUs, pinned memory, devices (kubelet-node.md 3 to 5). The API
+//! The resources that the node's pods request and get exclusively: exclusive CPUs, pinned memory, devices (kubelet-node.md 6.2, 7.2, 8.2). The API
 //! server provides the specs; for a pod without a known spec nothing is expected.
 
 use std::collections::{BTreeMap, BTreeSet};

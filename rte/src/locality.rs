@@ -1,4 +1,4 @@
-//! Determines which pods and containers hold resources of a NUMA node exclusively (rte.md 6.2 and 7.1). Pure.
+//! Determines which pods and containers hold resources of a NUMA node exclusively (rte.md 6.2, 7.1). Pure.
 
 use nrt::placement::Container;
 use podresources::v1;

@@ -1,4 +1,4 @@
-//! Computes the published zones from the kubelet's answers and the machine (rte.md 4.2 and 4.4). Pure.
+//! Computes the published zones from the kubelet's answers and the machine (rte.md 4.2, 4.4). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

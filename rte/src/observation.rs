@@ -1,4 +1,4 @@
-//! Combines the result of one scan of the node: zones, attributes, fingerprint (rte.md 5 to 7). Pure.
+//! Combines the result of one scan of the node: zones, attributes, fingerprint (rte.md 5, 6, 7). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The file of `--config`: KubeSchedulerConfiguration (scheduler.md 1.1 and 1.3).
+//! The file of `--config`: KubeSchedulerConfiguration (scheduler.md 1.1, 1.3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Which plugin runs at which extension point: defaults, merging, expansion of `multiPoint` (scheduler.md 1.3 and 7.2).
+//! Which plugin runs at which extension point: defaults, merging, expansion of `multiPoint` (scheduler.md 1.3, 7.2).
 
 use serde::{Deserialize, Serialize};
 

@@ -46,7 +46,7 @@ const MAX_DEPARTED: usize = 32;
 /// The longest time for which a pod that was deleted without waiting for its kubelet still holds its resources.
 const MAX_CHARGE_AFTER_DELETION: Duration = Duration::from_secs(3);
 
-/// How much the cache accounts for (scheduler.md 5.1 to 5.3).
+/// How much the cache accounts for (scheduler.md 5.1, 5.2, 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// NRTs are used as they are.
@@ -385,7 +385,7 @@ impl Cache {
         std::mem::take(&mut self.checks)
     }
 
-    /// Records that a pod is about to be bound to a node (scheduler.md 5.2 and 5.3).
+    /// Records that a pod is about to be bound to a node (scheduler.md 5.2, 5.3).
     pub fn reserve(&mut self, node: &str, pod: &Pod) {
         let foreign = !self.settings.profiles.contains(&pod.scheduler);
         let received = self.received;

@@ -1,4 +1,4 @@
-//! Which nodes a pod may go to, and why not to the others (scheduler.md 3 and 7.3).
+//! Which nodes a pod may go to, and why not to the others (scheduler.md 3, 7.3).
 //!
 //! Pure: everything is read from the [`Cluster`] and the nodes in their current state. The plugins run in the order of the profile;
 //! the first one that rejects a node ends its examination.
@@ -192,7 +192,7 @@ pub struct Rejection {
     pub detail: Option<String>,
     /// The first resource of which there is too little.
     pub lacks: Option<ResourceName>,
-    /// No eviction can change it, so the node is no candidate for preemption (scheduler.md 7.3, code X).
+    /// No eviction can change it, so the node is no candidate for preemption (scheduler.md 7.3: code X).
     pub unresolvable: bool,
     /// It was found before any node was examined, and is reported once for all nodes.
     pub everywhere: bool,

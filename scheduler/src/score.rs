@@ -1,4 +1,4 @@
-//! Which of the feasible nodes is best (scheduler.md 4, 7.4 and 7.5).
+//! Which of the feasible nodes is best (scheduler.md 4, 7.4, 7.5).
 //!
 //! Each plugin gives every node a score from 0 to 100; the weighted sum decides.
 

@@ -1,4 +1,4 @@
-//! The label language: Ginkgo's filter grammar, as users of the original know it (scenarios-serial.md section 5).
+//! The label language: Ginkgo's filter grammar, as users of the original know it (scenarios-serial.md 5).
 //!
 //! It has `&&`, `||`, `!`, parentheses, a comma as a second spelling of `||`, `/regular expression/`, and sets on `key:value` labels: `key:
 //! containsAny {a, b}`, `containsAll`, `consistsOf`, `isSubsetOf`, `isEmpty`. Labels are compared without regard to case.

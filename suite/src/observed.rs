@@ -1,4 +1,4 @@
-//! `NodeResourceTopology` objects as the scenarios read them, and the comparisons of the catalogue (scenarios-serial.md 7.3 and 7.4).
+//! `NodeResourceTopology` objects as the scenarios read them, and the comparisons of the catalogue (scenarios-serial.md 7.3, 7.4).
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Padding: Guaranteed pods that leave exactly the required amounts in a zone (scenarios-serial.md 7.5 and 7.6).
+//! Padding: Guaranteed pods that leave exactly the required amounts in a zone (scenarios-serial.md 7.5, 7.6).
 
 use std::collections::BTreeMap;
 
@@ -189,8 +189,7 @@ impl Context {
 
     /// Waits until all padding runs.
     ///
-    /// A kubelet that has just started refuses pods that request devices until their plugins have registered again (kubelet-node.md, Device
-    /// Manager). No controller creates a bare pod again, so this function does: padding is a precondition of a scenario, not what it tests.
+    /// A kubelet that has just started refuses pods that request devices until their plugins have registered again (kubelet-node.md 8.3). No controller creates a bare pod again, so this function does: padding is a precondition of a scenario, not what it tests.
     async fn padding_runs(&self, pads: &[Pad]) -> Result<(), StepError> {
         let pods = self.api::<Pod>();
         let limit = self.deadlines().running;

@@ -1,4 +1,4 @@
-//! Lists of resources with amounts, and the catalogue's notation for them (scenarios-serial.md, "Notation", and 7.1).
+//! Lists of resources with amounts, and the catalogue's notation for them (scenarios-serial.md 0, 7.1).
 
 use std::collections::BTreeMap;
 use std::fmt;

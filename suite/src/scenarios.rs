@@ -1,4 +1,4 @@
-//! The scenarios of the catalogue, one module per area, with its ids and labels (scenarios-serial.md 8 and 9).
+//! The scenarios of the catalogue, one module per area, with its ids and labels (scenarios-serial.md 8, 9).
 
 mod byres;
 mod cache;

@@ -275,7 +275,7 @@ mod tests {
         let mut node = NodeTopology {
             node: "n".into(),
             resource_version: "1".into(),
-            // rte.md 6.3, vector 1
+            // vector 1 (rte.md 6.3)
             attributes: attribute("pfp0v001ef46db3751d8e999"),
             zones: Vec::new(),
         };

@@ -1,4 +1,4 @@
-//! Prepares a cluster for the scenarios, from nothing or from a kubeconfig (scenarios-serial.md 1.1 and 2).
+//! Prepares a cluster for the scenarios, from nothing or from a kubeconfig (scenarios-serial.md 1.1, 2).
 
 mod connect;
 mod infra;

@@ -1,4 +1,4 @@
-//! The stack's own resources, changed while a scenario runs (scenarios-serial.md 7.7 and 7.8).
+//! The stack's own resources, changed while a scenario runs (scenarios-serial.md 7.7, 7.8).
 
 use std::fmt::Debug;
 

@@ -1,4 +1,4 @@
-//! Automation of the workspace: code generation with drift check, layer check, tests.
+//! Automation of the workspace: code generation with drift check, checks of layers and citations, tests.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 mod accounting;
 mod bench;
 mod cargo;
+mod citations;
 mod codegen;
 mod console;
 mod image;
@@ -35,6 +36,8 @@ enum Command {
         #[command(subcommand)]
         what: bench::Bench,
     },
+    /// Checks that every citation of a page names a heading that is there, and that links of the documentation lead somewhere.
+    Citations,
     /// Renders the files under config/ from the types and manifests.
     Codegen {
         /// Changes nothing; fails and names the files that differ.
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Accounting(args) => accounting::run(&args),
         Command::Bench { what } => bench::run(what),
+        Command::Citations => citations::run(),
         Command::Codegen { check } => codegen::run(check),
         Command::Image(args) => image::run(&args),
         Command::Layers => layers::run(),

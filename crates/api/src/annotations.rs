@@ -1,4 +1,4 @@
-//! Annotation keys, and the values that enable a behaviour (operator.md 3.1, rte.md 5).
+//! Annotation keys, and the values that enable a behaviour (operator.md 3.1; rte.md 5).
 
 /// On either custom resource: reconciliation stops after the name check and leaves the status alone. Value [`ENABLED`].
 pub const PAUSE_RECONCILIATION: &str = "config.numa-operator.openshift.io/pause-reconciliation";

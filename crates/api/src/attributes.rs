@@ -1,4 +1,4 @@
-//! Names of NRT attributes, of the object and of its zones (rte.md 5, scheduler.md 3.2).
+//! Names of NRT attributes, of the object and of its zones (rte.md 5; scheduler.md 3.2).
 
 /// Topology manager scope of the kubelet: `container` or `pod`.
 pub const TOPOLOGY_MANAGER_SCOPE: &str = "topologyManagerScope";

@@ -1,4 +1,4 @@
-//! Condition types and reasons of the custom resources and of the exporter pod (operator.md 3, rte.md 8.1).
+//! Condition types and reasons of the custom resources and of the exporter pod (operator.md 3; rte.md 8.1).
 
 /// The operands are in place and ready.
 pub const AVAILABLE: &str = "Available";

@@ -1,4 +1,4 @@
-//! The `CustomResourceDefinition` objects. Each serves two versions with conversion strategy None (operator.md 1, rte.md 1).
+//! The `CustomResourceDefinition` objects. Each serves two versions with conversion strategy None (operator.md 1; rte.md 1).
 
 use std::collections::BTreeMap;
 

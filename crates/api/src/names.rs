@@ -1,4 +1,4 @@
-//! Names of objects, files, images and environment variables that several programs agree on (operator.md 2 and 6, rte.md 9).
+//! Names of objects, files, images and environment variables that several programs agree on (operator.md 2, 6; rte.md 9).
 
 /// Namespace of the operands in our own installation.
 pub const NAMESPACE: &str = "numaresources";

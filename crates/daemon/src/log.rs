@@ -26,7 +26,7 @@ pub enum Error {
 /// Returns the most detailed level that klog's verbosity number `v` shows.
 ///
 /// klog has no debug or trace levels: upstream logs what an administrator reads at 0 to 3, explains decisions at 4 and 5, and dumps data at
-/// 6 and more (scheduler.md section 8).
+/// 6 and more (scheduler.md 8).
 pub fn level(v: i32) -> LevelFilter {
     match v {
         i32::MIN..=3 => LevelFilter::INFO,

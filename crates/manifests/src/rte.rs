@@ -1,4 +1,4 @@
-//! The exporters: a DaemonSet for each pool, and the objects that all pools share (operator.md 6.2 and 6.3).
+//! The exporters: a DaemonSet for each pool, and the objects that all pools share (operator.md 6.2, 6.3).
 
 use std::collections::BTreeMap;
 
@@ -160,7 +160,7 @@ pub fn pod_labels() -> BTreeMap<String, String> {
     meta::labels([(labels::RTE_POD, labels::RTE_POD_VALUE)])
 }
 
-/// Returns the cluster-wide permissions. The original's role lacks `patch`, so the API server refuses all its patches (rte.md 10, 1).
+/// Returns the cluster-wide permissions. The original's role lacks `patch`, so the API server refuses all its patches (rte.md 10, point 1).
 pub fn cluster_role_rules() -> Vec<PolicyRule> {
     vec![
         rbac::rule(

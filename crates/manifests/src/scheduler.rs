@@ -1,4 +1,4 @@
-//! The secondary scheduler: configuration, Deployment and permissions (operator.md 6.4 to 6.6).
+//! The secondary scheduler: configuration, Deployment and permissions (operator.md 6.4, 6.5, 6.6).
 
 use api::operator::LogLevel;
 use api::{annotations, labels, names};

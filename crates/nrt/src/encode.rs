@@ -1,4 +1,4 @@
-//! Zones as the exporter publishes them (rte.md 4.4 and 5), in a stable order, so equal zones give equal objects.
+//! Zones as the exporter publishes them (rte.md 4.4, 5), in a stable order, so equal zones give equal objects.
 
 use std::collections::BTreeMap;
 

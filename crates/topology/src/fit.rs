@@ -1,4 +1,4 @@
-//! Whether a pod can be aligned to single zones, and if not, why (scheduler.md 3.3 to 3.5).
+//! Whether a pod can be aligned to single zones, and if not, why (scheduler.md 3.3, 3.4, 3.5).
 
 use std::cell::Cell;
 use std::fmt;

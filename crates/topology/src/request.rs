@@ -113,7 +113,7 @@ impl Pod {
         total
     }
 
-    /// Returns what one zone must have left if the whole pod is to run there (scheduler.md 3.5, pod scope). Unlike in that rule,
+    /// Returns what one zone must have left if the whole pod is to run there (scheduler.md 3.5: pod scope). Unlike in that rule,
     /// sidecars are added to the app containers, because the kubelet keeps them running.
     pub fn aligned_request(&self) -> Resources {
         let mut total = self.effective(|container| container.requests.clone());

@@ -49,12 +49,12 @@ impl ResourceName {
         &*self.0 == MEMORY || self.0.starts_with(HUGEPAGES_PREFIX)
     }
 
-    /// Returns whether the kubelet aligns the resource for guaranteed pods only: CPUs, memory, hugepages (scheduler.md, vocabulary).
+    /// Returns whether the kubelet aligns the resource for guaranteed pods only: CPUs, memory, hugepages (scheduler.md 0).
     pub fn is_affine(&self) -> bool {
         self.is_cpu() || self.is_memory_like()
     }
 
-    /// Returns whether the name is native to Kubernetes: without a slash, or in a `kubernetes.io/` domain (scheduler.md, vocabulary).
+    /// Returns whether the name is native to Kubernetes: without a slash, or in a `kubernetes.io/` domain (scheduler.md 0).
     pub fn is_native(&self) -> bool {
         !self.0.contains('/') || self.0.contains("kubernetes.io/")
     }

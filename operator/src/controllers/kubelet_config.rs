@@ -1,4 +1,4 @@
-//! Passes the resource manager settings of each pool's kubelets to the exporters, in a ConfigMap (operator.md 7; design.md section 4).
+//! Passes the resource manager settings of each pool's kubelets to the exporters, in a ConfigMap (operator.md 7; ARCHITECTURE.md 9).
 //!
 //! The platform decides where the settings come from: the kubelets themselves ([`kubelets`]), or the objects that configure them
 //! ([`objects`]). Every change reconciles all pools. So two objects for one pool always give the same result, and ConfigMaps that belong

@@ -80,7 +80,7 @@ pub(crate) fn shown(zones: &[Zone]) -> Vec<String> {
         .collect()
 }
 
-/// The worked example of rte.md 4.4, with a second NUMA node whose CPUs are all reserved.
+/// The worked example (rte.md 4.4), with a second NUMA node whose CPUs are all reserved.
 fn worked_example() -> (v1::AllocatableResourcesResponse, Vec<v1::PodResources>) {
     let allocatable = v1::AllocatableResourcesResponse {
         cpu_ids: vec![3, 1, 2],

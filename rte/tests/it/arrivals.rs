@@ -8,7 +8,7 @@ use std::fs;
 use crate::api_server::NRTS;
 use crate::process::{Scene, cpus, terminate};
 
-/// The fingerprint of `default/pod-1` (rte.md 6.3, vector 2).
+/// The fingerprint of `default/pod-1` (rte.md 6.3: vector 2).
 const FINGERPRINT: &str = "pfp0v0010c5658d8bde5056f";
 
 /// Returns the pod `pod-1` as the kubelet lists it: two containers with these CPUs.

@@ -186,7 +186,7 @@ async fn unreadable_configuration_ends_the_start() {
     }
 }
 
-/// Arguments from the original's manifests, verbatim (rte.md 9.1 and 9.3).
+/// Arguments from the original's manifests, verbatim (rte.md 9.1, 9.3).
 const STANDALONE: &[&str] = &[
     "--dump-config=.log",
     "--sleep-interval=60s",

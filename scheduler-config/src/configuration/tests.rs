@@ -7,7 +7,7 @@ use crate::args::{ForeignPodsDetect, ScoringStrategyType};
 
 const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 
-/// The operator's ConfigMap, rendered for the default custom resource (operator.md 5.4 and 6.4).
+/// The operator's ConfigMap, rendered for the default custom resource (operator.md 5.4, 6.4).
 const OPERATORS: &str = "
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

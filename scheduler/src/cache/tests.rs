@@ -751,7 +751,7 @@ impl Model {
         true
     }
 
-    /// kubelet-node.md 6: with policy single-numa-node the kubelet takes the lowest zone with room.
+    /// kubelet-node.md 5.3: with policy single-numa-node the kubelet takes the lowest zone with room.
     fn admit(&mut self, index: usize) -> bool {
         let (pod, cpus) = self.coming.remove(index);
         let Some(zone) = self.left.iter().position(|left| *left >= cpus) else {

@@ -1,4 +1,4 @@
-//! Filters on the node as a whole: cordons, taints, affinity, ports, amounts (scheduler.md 7.3 and 7.4).
+//! Filters on the node as a whole: cordons, taints, affinity, ports, amounts (scheduler.md 7.3, 7.4).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

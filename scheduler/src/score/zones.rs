@@ -1,4 +1,4 @@
-//! Scores of a node's zones: least, most and balanced allocation (scheduler.md 4.1 and 4.2).
+//! Scores of a node's zones: least, most and balanced allocation (scheduler.md 4.1, 4.2).
 //!
 //! Amounts are whole units, with fractions of a core rounded up, and all divisions drop the remainder. That is coarse, but the resulting
 //! order of nodes has to match the original.

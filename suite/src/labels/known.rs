@@ -1,4 +1,4 @@
-/// All labels of the catalogue (scenarios-serial.md section 5). A bare label outside this list is a typing error.
+/// All labels of the catalogue (scenarios-serial.md 5). A bare label outside this list is a typing error.
 pub const KNOWN: &[&str] = &[
     "tier0",
     "tier1",

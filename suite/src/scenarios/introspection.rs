@@ -1,4 +1,4 @@
-//! What the stack reports about itself: its metrics, its termination messages, its version (scenarios-serial.md 9.7, 9.9 and 9.10).
+//! What the stack reports about itself: its metrics, its termination messages, its version (scenarios-serial.md 9.7, 9.9, 9.10).
 
 use api::names;
 use k8s_openapi::api::core::v1::Pod;

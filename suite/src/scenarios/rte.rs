@@ -1,4 +1,4 @@
-//! What the exporter publishes and reports, after the original exporter's own suite (scenarios-other.md 3 and 7), as far as plain
+//! What the exporter publishes and reports, after the original exporter's own suite (scenarios-other.md 3, 7), as far as plain
 //! Kubernetes and the installed stack allow.
 //!
 //! Where the original sleeps for some periods, these scenarios wait for the effect, or prove that the exporter has looked in between.

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::labels::KNOWN;
 
-/// Release-blocking scenarios that need only plain Kubernetes (scenarios-serial.md 8 and 9).
+/// Release-blocking scenarios that need only plain Kubernetes (scenarios-serial.md 8, 9).
 const TIER0: &[&str] = &[
     "byres/cpu-decides",
     "byres/memory-decides",

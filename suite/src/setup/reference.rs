@@ -1,4 +1,4 @@
-//! The state of the unloaded cluster, and checks of its consistency (scenarios-serial.md 1.1, step 2).
+//! The state of the unloaded cluster, and checks of its consistency (scenarios-serial.md 1.1, point 2).
 
 use std::collections::BTreeMap;
 

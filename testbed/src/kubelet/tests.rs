@@ -1,4 +1,4 @@
-//! The check vectors of kubelet-node.md 15, invariants, and the replay of what real kubelets did.
+//! The check vectors (kubelet-node.md 15), invariants, and the replay of what real kubelets did.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;

@@ -14,7 +14,7 @@ use super::supervise::protocol::ProcessSpec;
 
 /// Hard eviction threshold of memory; it is part of the reservation.
 const EVICTION_THRESHOLD: u64 = 100 * MIB;
-/// State files with which a kubelet refuses to start after a change of policy or reservation (kubelet-node.md section 11).
+/// State files with which a kubelet refuses to start after a change of policy or reservation (kubelet-node.md 11).
 pub const STATE_FILES: [&str; 2] = ["cpu_manager_state", "memory_manager_state"];
 
 /// Topology manager policy.
@@ -195,7 +195,7 @@ impl Kubelet<'_> {
         start
     }
 
-    /// Returns the whole `KubeletConfiguration` (local-cluster.md, "A real kubelet on pretend NUMA hardware").
+    /// Returns the whole `KubeletConfiguration` (ARCHITECTURE.md 5).
     pub(crate) fn config(&self, settings: &KubeletSettings, machine: &Machine) -> Value {
         let endpoint = format!("unix://{}", self.cri_socket.display());
         let zones = machine.zones().len() as u64;

@@ -199,7 +199,7 @@ impl NodeHandle {
     }
 
     /// Stops the kubelet, changes its settings, and starts it. As on a real node, the state of its CPU and memory managers is removed:
-    /// drain the node first, otherwise its pods are admitted anew (kubelet-node.md section 11).
+    /// drain the node first, otherwise its pods are admitted anew (kubelet-node.md 11).
     ///
     /// Returns when the kubelet reports the node ready with all devices. Containers keep running.
     pub async fn restart_kubelet(&self, settings: &KubeletSettings) -> Result<(), Error> {

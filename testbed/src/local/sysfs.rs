@@ -1,7 +1,6 @@
 //! Simulated hardware: the files through which a kubelet (cAdvisor) and the RTE see a machine.
 //!
-//! One tree serves every node with the same machine; nodes bind its parts, read-only, over the real ones (local-cluster.md, "A real kubelet
-//! on pretend NUMA hardware").
+//! One tree serves every node with the same machine; nodes bind its parts, read-only, over the real ones (ARCHITECTURE.md 5).
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

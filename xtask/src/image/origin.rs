@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-/// Where the programs of the stack look for the build information (scenarios-other.md 2).
+/// Where the programs of the stack look for the build information (scenarios-other.md 2.7).
 pub(super) const PATH: &str = "usr/local/share/buildinfo.json";
 /// Variables with the origin, for the programs and this one; without them git is called.
 const COMMIT: &str = "NUMARESOURCES_BUILD_COMMIT";

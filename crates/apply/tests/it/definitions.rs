@@ -1,4 +1,4 @@
-//! Every field, enum, default and rule of the definitions, as the API server enforces them (operator.md 1, rte.md 1).
+//! Every field, enum, default and rule of the definitions, as the API server enforces them (operator.md 1; rte.md 1).
 
 use std::time::Duration;
 

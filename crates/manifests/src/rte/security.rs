@@ -1,4 +1,4 @@
-//! Security context constraints: what the pods may do on their nodes (operator.md 6.3; OpenShift only).
+//! Security context constraints: what the pods may do on their nodes (operator.md 6.3: OpenShift only).
 
 use api::{names, openshift};
 use serde_json::{Value, json};

@@ -280,7 +280,7 @@ mod exact {
         assert_eq!(outcome(&config, &containers, &two_zones()), expected);
     }
 
-    /// kubelet-node.md 8.2.
+    /// (kubelet-node.md 8.2)
     #[test]
     fn devices_of_an_init_container_tie_what_follows() {
         let config = exact(Scope::Container, CpuManager::Shared);
@@ -336,7 +336,7 @@ mod exact {
         );
     }
 
-    /// kubelet-node.md 6.3.
+    /// (kubelet-node.md 6.3)
     #[test]
     fn parts_of_cores_are_refused_where_only_whole_ones_are_given() {
         for scope in [Scope::Container, Scope::Pod] {

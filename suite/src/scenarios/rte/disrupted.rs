@@ -1,4 +1,4 @@
-//! What exporters do when the definition of NRTs is deleted (scenarios-other.md 7, `rte-cond-crd`).
+//! What exporters do when the definition of NRTs is deleted (scenarios-other.md 7: `rte-cond-crd`).
 //!
 //! The original's suite runs without an operator and expects the condition to be False even when the definition is back: it looks at its
 //! own exporter, which waits a period. Here the operator, which would restore the definition at once, is stopped meanwhile, and the

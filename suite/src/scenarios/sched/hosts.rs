@@ -1,4 +1,4 @@
-//! A replica of the scheduler that loses its node (scenarios-other.md 4, `sched-host-down`).
+//! A replica of the scheduler that loses its node (scenarios-other.md 4.4: `sched-host-down`).
 
 use api::names;
 use k8s_openapi::api::core::v1::{Node, Pod};

@@ -1,4 +1,4 @@
-//! Images of the scheduler: a change of the image, and images that are not trusted (scenarios-other.md 4).
+//! Images of the scheduler: a change of the image, and images that are not trusted (scenarios-other.md 4.3, 4.5).
 
 use api::{conditions, names};
 use k8s_openapi::api::apps::v1::Deployment;

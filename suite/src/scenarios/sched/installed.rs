@@ -1,4 +1,4 @@
-//! The scheduler is created for its resource and deleted with it (scenarios-other.md 4, `sched-install` and `sched-uninstall`).
+//! The scheduler is created for its resource and deleted with it (scenarios-other.md 4.1, 4.2).
 
 use api::{conditions, labels, names};
 use k8s_openapi::api::core::v1::Node;

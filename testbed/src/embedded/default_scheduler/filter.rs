@@ -1,4 +1,4 @@
-//! Decides which nodes fit a pod, and why the others do not (scheduler.md 7.3 and 7.4).
+//! Decides which nodes fit a pod, and why the others do not (scheduler.md 7.3, 7.4).
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Scores the nodes that fit (scheduler.md 7.4 and 7.5): free resources, balance, taints and preferred node affinity.
+//! Scores the nodes that fit (scheduler.md 7.4, 7.5): free resources, balance, taints and preferred node affinity.
 //!
 //! Not scored: images, preferred inter-pod affinity and soft spread constraints.
 

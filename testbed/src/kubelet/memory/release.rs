@@ -1,4 +1,4 @@
-//! What the memory manager takes back from pods that are not active any more, and in which order (kubelet-node.md 7).
+//! What the memory manager takes back from pods that are not active any more, and in which order (kubelet-node.md 7.4).
 //!
 //! The kubelet keeps its entries in hash tables and forgets them in their order of iteration. As a rule the order does not matter. It does
 //! if blocks of different groups of zones share a zone, which a best-effort Topology Manager allows: the zone returns what it holds to the

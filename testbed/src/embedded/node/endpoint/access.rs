@@ -1,5 +1,5 @@
 //! Access to a node's endpoint. A client certificate of the cluster's authority or a bearer token authenticates a request, and the API
-//! server authorizes it (kubelet-node.md 3, "webhook").
+//! server authorizes it (kubelet-node.md 3: "webhook").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
