@@ -189,7 +189,8 @@ impl Context {
 
     /// Waits until all padding runs.
     ///
-    /// A kubelet that has just started refuses pods that request devices until their plugins have registered again (kubelet-node.md 8.3). No controller creates a bare pod again, so this function does: padding is a precondition of a scenario, not what it tests.
+    /// A kubelet that has just started refuses pods that request devices until their plugins have registered again (kubelet-node.md 8.3). No
+    /// controller creates a bare pod again, so this function does: padding is a precondition of a scenario, not what it tests.
     async fn padding_runs(&self, pads: &[Pad]) -> Result<(), StepError> {
         let pods = self.api::<Pod>();
         let limit = self.deadlines().running;

@@ -38,17 +38,10 @@ const DECISIONS: usize = 10_000;
 /// The exporter publishes once per this many decisions. In between, pods that no NRT shows have to be charged.
 const LAG: usize = 3;
 
-<<<<<<< HEAD:scheduler/tests/it/admission.rs
 /// Reasons for which a pod may be rejected although its kubelet would admit it: room that a kubelet makes for a critical pod by ending
-/// others (kubelet-node.md 4), fractional CPUs that are looked for in one zone (scheduler.md 9, 11), pods that no NRT shows yet and whose
+/// others (kubelet-node.md 4), fractional CPUs that are looked for in one zone (scheduler.md 9, point 11), pods that no NRT shows yet and whose
 /// zone is not certain, and what init containers may hold or tie the rest of their pod to.
 const CONSERVATIVE: [&str; 7] = [
-=======
-/// Why a pod may be rejected that its kubelet would admit: room that a kubelet makes for a critical pod by ending others
-/// (kubelet-node.md 4), parts of CPUs that are looked for in one zone (scheduler.md 9, point 11), pods that no NRT shows yet and whose zone is not
-/// certain, and what init containers may hold or tie the rest of their pod to.
-const CAREFUL: [&str; 7] = [
->>>>>>> reference:scheduler/tests/it/judge.rs
     "Insufficient cpu",
     "Insufficient memory",
     "Too many pods",
