@@ -62,7 +62,7 @@ fn inputs() -> anyhow::Result<String> {
 fn hash(manifest: &str, lock: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update(image_profiles(manifest));
-    hasher.update(lock);
+    hasher.update(external_packages(lock));
     HEXLOWER.encode(&hasher.finalize()[..8])
 }
 
@@ -82,26 +82,29 @@ fn image_profiles(manifest: &str) -> String {
     kept
 }
 
+/// Returns the entries of the lock file that have a source. Packages of the workspace have none: their sizes change with every commit.
+fn external_packages(lock: &str) -> String {
+    let entries = lock.split("[[package]]");
+    entries
+        .filter(|entry| entry.contains("\nsource = "))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const LOCK: &str = "version = 4\n\n[[package]]\nname = \"serde\"\nversion = \"1.0.0\"\nsource = \"registry\"\n\n[[package]]\nname = \"suite\"\nversion = \"0.1.0\"\n";
     const MANIFEST: &str = "[workspace]\nmembers = []\n\n[profile.dev]\ndebug = 1\n\n# why\n[profile.image]\nopt-level = \"s\"\n\n[profile.image.package.a]\nopt-level = 3\n";
 
     #[test]
     fn the_profiles_of_the_image_and_the_dependencies_decide_and_nothing_else() {
-        let before = hash(MANIFEST, "serde 1.0.0");
-        assert_eq!(
-            hash(&MANIFEST.replace("debug = 1", "debug = 2"), "serde 1.0.0"),
-            before
-        );
-        assert_ne!(
-            hash(
-                &MANIFEST.replace("opt-level = 3", "opt-level = 2"),
-                "serde 1.0.0"
-            ),
-            before
-        );
-        assert_ne!(hash(MANIFEST, "serde 1.0.1"), before);
+        let before = hash(MANIFEST, LOCK);
+        let manifest = |from, to| hash(&MANIFEST.replace(from, to), LOCK);
+        let lock = |from, to| hash(MANIFEST, &LOCK.replace(from, to));
+        assert_eq!(manifest("debug = 1", "debug = 2"), before);
+        assert_ne!(manifest("opt-level = 3", "opt-level = 2"), before);
+        assert_eq!(lock("suite", "other"), before);
+        assert_ne!(lock("1.0.0", "1.0.1"), before);
     }
 }
