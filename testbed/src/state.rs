@@ -510,7 +510,7 @@ mod tests {
         fs_err::create_dir(root.path().join("stranger")).unwrap();
         fs_err::write(root.path().join("stranger/data"), "x").unwrap();
         update(root.path(), "killed", |record| {
-            record.owner = ended_process()
+            record.owner = ended_process();
         })
         .unwrap();
         update(root.path(), "ended", |record| {
@@ -580,7 +580,7 @@ mod tests {
         claim(root.path(), "one").unwrap();
         // This is our own ID with another start time: killing by ID alone would end this test.
         update(root.path(), "one", |record| {
-            record.holder = Some(ended_process())
+            record.holder = Some(ended_process());
         })
         .unwrap();
         assert!(remove(root.path(), "one").unwrap());

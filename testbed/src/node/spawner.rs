@@ -96,7 +96,7 @@ fn spawn(own: &File, mut command: Command, namespace: &PidNamespace) -> Result<C
     match namespace {
         PidNamespace::New => unshare(CloneFlags::CLONE_NEWPID).map_err(namespace_error("make"))?,
         PidNamespace::Join(fd) => {
-            setns(fd, CloneFlags::CLONE_NEWPID).map_err(namespace_error("join"))?
+            setns(fd, CloneFlags::CLONE_NEWPID).map_err(namespace_error("join"))?;
         }
     }
     let child = command.spawn().map_err(Error::Spawn);

@@ -164,7 +164,7 @@ fn decide(shared: &Shared, attributes: &RequestAttributes) -> Decision {
             }
             Fault::LoseAnswer => decision.answer_lost = true,
             Fault::Stale { versions } => {
-                decision.staleness = Some(Staleness::VersionsBack(*versions))
+                decision.staleness = Some(Staleness::VersionsBack(*versions));
             }
             Fault::Freeze => decision.staleness = Some(Staleness::AtVersion(entry.version)),
             Fault::EndWatch { after_events, how } => decision.limit = Some((*after_events, *how)),

@@ -176,7 +176,7 @@ fn check_keywords(schema: &Value, path: &str, context: &Context, found: &mut Fou
     }
     match &schema["items"] {
         items @ Value::Object(_) => {
-            check_keywords(items, &format!("{path}.items"), &of_items, found)
+            check_keywords(items, &format!("{path}.items"), &of_items, found);
         }
         items => {
             for (index, inner) in numbered(items) {

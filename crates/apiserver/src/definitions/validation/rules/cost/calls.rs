@@ -186,10 +186,8 @@ fn of_kubernetes(walk: &Walk<'_>, called: &ResolvedCall<'_>) -> Option<Estimate>
         ("isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf", Some(size), _) => {
             Estimate::of(comparison_cost(walk, called.target?, size))
         }
-        ("url" | "jsonpatch.escapeKey", _, Some(size)) => {
-            Estimate::sized(reading_cost(size, 1.0), size)
-        }
-        ("lowerAscii" | "upperAscii" | "substring" | "trim", Some(size), _) => {
+        ("url" | "jsonpatch.escapeKey", _, Some(size))
+        | ("lowerAscii" | "upperAscii" | "substring" | "trim", Some(size), _) => {
             Estimate::sized(reading_cost(size, 1.0), size)
         }
         ("replace", Some(size), Some(old)) => {
