@@ -221,8 +221,8 @@ fn selector() -> LabelSelector {
 }
 
 /// Checks that the resource is Degraded, with this in the message, while it has this group in addition, and Available without it. The
-/// original requires that it stays Available throughout, which is impossible: the two conditions exclude each other (scenarios-serial.md
-/// 12).
+/// original requires that it stays Available throughout, which is impossible: the two conditions exclude each other
+/// (scenarios-serial.md 12).
 async fn one_more_is_refused(
     ctx: &Context,
     group: NodeGroup,

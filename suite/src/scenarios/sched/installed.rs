@@ -15,8 +15,8 @@ use crate::scenarios::{labels as all_labels, title};
 
 const INSTALL: &str = "[Scheduler] install";
 const DEFINITION: &str = "numaresourcesschedulers.nodetopology.openshift.io";
-/// Default number of replicas on a control plane with at least this many nodes; with fewer nodes there is a single replica (operator.md
-/// 5.5).
+/// Default number of replicas on a control plane with at least this many nodes; with fewer nodes there is a single replica
+/// (operator.md 5.5).
 const REPLICATED: usize = 3;
 
 /// Objects of the scheduler (operator.md 6.1): version, kind, name in URLs, name, and whether it is in the stack's namespace.
