@@ -258,8 +258,16 @@ async fn a_bad_socket_is_told_counted_and_never_published() {
         SocketFault::Hangs,
     ]) {
         let before = scene.version().await;
+        let affected = proxy.affected();
         proxy.set(Some(fault));
-        // no successful answer shows this change yet
+        // until then the open connection may still get an answer
+        scene
+            .eventually(async || match proxy.affected() {
+                now if now > affected => Ok(()),
+                _ => Err(format!("no connection met {fault:?}")),
+            })
+            .await;
+        // no successful answer shows this change
         let given: Vec<i64> = (4..4 + number).collect();
         scene.assign_cpus(&format!("p{number}"), &given).await;
         scene
