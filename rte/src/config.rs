@@ -12,11 +12,13 @@ mod daemon_file;
 mod environment;
 pub(crate) mod extra_file;
 mod flags;
+pub mod glob;
+pub(crate) mod go_flags;
 mod guard;
 mod load;
 
-pub use flags::{SPECS, set_flag};
-pub use load::{Defaults, Error, Loaded, Sources, load};
+pub(crate) use flags::{SPECS, set_flag};
+pub(crate) use load::{Defaults, Error, Sources, load};
 
 /// All settings. The fields are in alphabetical order, so that a dump is sorted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -97,7 +99,7 @@ impl Default for NrtUpdater {
     reason = "one for each switch that users have"
 )]
 pub struct ResourceMonitor {
-    /// Account for every held resource exactly once. Not in the original. See [`Filter::exact`](crate::monitor::Filter::exact).
+    /// Account for every held resource exactly once. Not in the original. See [`Filter::exact`](crate::scan::filter::Filter::exact).
     #[serde(skip_serializing_if = "is_default")]
     pub exact_accounting: bool,
     /// Do not account for pods that have finished.

@@ -3,7 +3,6 @@
 use api::attributes;
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::nrt::{ResourceInfo, ZONE_TYPE_NODE, Zone as WireZone, attribute};
-use api::quantity::Amount;
 use topology::mask::ZoneId;
 use topology::policy::{CpuManager, ManagerConfig, Managers, Policy, Scope};
 use topology::resource::ResourceName;
@@ -11,6 +10,7 @@ use topology::zone::{Amounts, Zone};
 
 use crate::fingerprint::{self, Method};
 use crate::placement::Encoded;
+use crate::quantity;
 
 /// Prefix of the name of a NUMA zone.
 pub(crate) const ZONE_PREFIX: &str = "node-";
@@ -131,14 +131,7 @@ fn zone(id: ZoneId, wire: &WireZone, problems: &mut Vec<Problem>) -> Zone {
 
 fn amounts(resource: &ResourceInfo) -> Option<Amounts> {
     let name = ResourceName::from(resource.name.as_str());
-    let read = |quantity| {
-        let amount = Amount::try_from(quantity).ok()?;
-        Some(if name.is_cpu() {
-            amount.milli()
-        } else {
-            amount.units()
-        })
-    };
+    let read = |given| quantity::read(&name, given).ok();
     Some(Amounts {
         capacity: read(&resource.capacity)?,
         allocatable: read(&resource.allocatable)?,

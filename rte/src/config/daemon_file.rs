@@ -31,7 +31,7 @@ pub(super) fn has_metrics_address(keys: &Keys) -> bool {
 
 /// The daemon's files cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// A file or directory cannot be read.
     #[error("cannot read {}", path.display())]
     Read {

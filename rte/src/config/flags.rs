@@ -1,11 +1,7 @@
 //! The flags of rte.md 2.2 and the settings that they change.
 
-use std::str::FromStr;
-
-use api::duration::GoDuration;
-
+use super::go_flags::{Error, Kind, Spec, boolean, duration, number};
 use super::{Config, ContainerId, MetricsMode};
-use crate::args::{Error, Kind, Spec};
 
 const fn switch(name: &'static str, usage: &'static str) -> Spec {
     Spec {
@@ -24,7 +20,7 @@ const fn value(name: &'static str, usage: &'static str) -> Spec {
 }
 
 /// All flags. The flags of klog without an effect are accepted, so that command lines of the original work.
-pub const SPECS: &[Spec] = &[
+pub(crate) const SPECS: &[Spec] = &[
     value(
         "config",
         "file with excludes and topology manager settings; not used when a configuration root is given (default /etc/resource-topology-exporter/config.yaml)",
@@ -171,7 +167,7 @@ pub const SPECS: &[Spec] = &[
 
 /// Applies the flag `name` to the configuration. The values of `version`, `dump-config` and `config` are only validated: these flags
 /// control how the configuration is loaded or shown and are not part of it.
-pub fn set_flag(config: &mut Config, name: &'static str, value: &str) -> Result<(), Error> {
+pub(crate) fn set_flag(config: &mut Config, name: &'static str, value: &str) -> Result<(), Error> {
     set(config, name, value).map_err(|reason| Error::Value {
         flag: name,
         value: value.to_owned(),
@@ -234,23 +230,6 @@ fn set(config: &mut Config, name: &'static str, value: &str) -> Result<(), Strin
         _ => {}
     }
     Ok(())
-}
-
-/// Parses a boolean like Go.
-pub(super) fn boolean(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("parse error".to_owned()),
-    }
-}
-
-fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "parse error".to_owned())
-}
-
-fn duration(text: &str) -> Result<GoDuration, String> {
-    text.parse().map_err(|_| "parse error".to_owned())
 }
 
 /// Parses a metrics mode in any case. The two blanks in the error text are upstream's.

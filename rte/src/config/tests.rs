@@ -1,7 +1,7 @@
 use rstest::rstest;
 
+use super::load::Loaded;
 use super::*;
-use crate::args;
 
 /// A home directory; configuration may be read from its `.rte`.
 struct Home(tempfile::TempDir);
@@ -28,7 +28,7 @@ impl Home {
         let words = line
             .split_whitespace()
             .map(|word| word.replace("ROOT", &root));
-        let args = args::parse(SPECS, words).unwrap();
+        let args = go_flags::parse(SPECS, words).unwrap();
         let home = self.0.path().display().to_string();
         let variable = |name: &str| match name {
             "HOME" => Some(home.clone()),

@@ -195,7 +195,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::monitor::tests::{device, memory, on, pod};
+    use crate::testing::{device, memory, on, pod};
 
     fn seen(containers: &Value, further: &Value) -> Demand {
         let mut object = json!({

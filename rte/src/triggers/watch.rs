@@ -18,7 +18,7 @@ use podresources::v1;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::demand::{Demands, Key, WatchedPod};
+use crate::kubelet::demand::{Demands, Key, WatchedPod};
 
 /// Pause after a refused watch: the permission may be granted later.
 const REFUSED_PAUSE: Duration = Duration::from_mins(5);
