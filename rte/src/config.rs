@@ -17,7 +17,7 @@ pub(crate) mod go_flags;
 mod guard;
 mod load;
 
-pub(crate) use flags::{SPECS, set_flag};
+pub(crate) use flags::{set_flag, specs};
 pub(crate) use load::{Defaults, Error, Sources, load};
 
 /// All settings. The fields are in alphabetical order, so that a dump is sorted.
@@ -273,12 +273,13 @@ pub enum MetricsMode {
 }
 
 impl MetricsMode {
-    fn parse(text: &str) -> Option<Self> {
+    /// Parses a mode in any case. The two blanks in the error text are upstream's.
+    fn parse(text: &str) -> Result<Self, String> {
         match text.to_ascii_lowercase().as_str() {
-            "disabled" => Some(Self::Disabled),
-            "http" => Some(Self::Http),
-            "httptls" => Some(Self::HttpTls),
-            _ => None,
+            "disabled" => Ok(Self::Disabled),
+            "http" => Ok(Self::Http),
+            "httptls" => Ok(Self::HttpTls),
+            _ => Err(format!("unsupported method  \"{text}\"")),
         }
     }
 }
@@ -333,15 +334,20 @@ pub struct ContainerId {
 }
 
 impl ContainerId {
-    /// Parses `namespace/pod/container`; ignores blanks around the parts.
-    fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split('/').map(|part| part.trim().to_owned());
-        let id = Self {
-            namespace: parts.next()?,
-            pod_name: parts.next()?,
-            container_name: parts.next()?,
+    /// Parses `namespace/pod/container`; ignores blanks around the parts. An empty text means none.
+    fn parse(text: &str) -> Result<Option<Self>, String> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let parts: Vec<&str> = text.split('/').map(str::trim).collect();
+        let [namespace, pod_name, container_name] = parts[..] else {
+            return Err(format!("malformed ident: \"{text}\""));
         };
-        parts.next().is_none().then_some(id)
+        Ok(Some(Self {
+            container_name: container_name.to_owned(),
+            namespace: namespace.to_owned(),
+            pod_name: pod_name.to_owned(),
+        }))
     }
 }
 

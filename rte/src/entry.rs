@@ -21,7 +21,7 @@ const FATAL: u8 = 255;
 /// Sets up logging and TLS for the whole process and starts its own runtime, so it must be called only once and outside of any runtime.
 pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {
     let words = args.skip(1).map(|word| word.to_string_lossy().into_owned());
-    let args = match go_flags::parse(config::SPECS, words) {
+    let args = match go_flags::parse(&config::specs(), words) {
         Ok(args) => args,
         Err(error) => return usage(&error),
     };
@@ -112,7 +112,7 @@ fn serve(config: config::Config, identity: run::Identity) -> anyhow::Result<()> 
 }
 
 fn usage(error: &go_flags::Error) -> ExitCode {
-    let mut text = go_flags::usage(PROGRAM, config::SPECS);
+    let mut text = go_flags::usage(PROGRAM, &config::specs());
     let code = if *error == go_flags::Error::Help {
         0
     } else {
