@@ -39,7 +39,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::process::{Metrics, POD, Scene, condition, cpus, outcome, pod, terminate};
+use crate::scene::{Metrics, POD, Scene, condition, cpus, outcome, pod, terminate};
 
 #[tokio::test]
 async fn flaw_8_timing_survives_a_failed_scan() {
