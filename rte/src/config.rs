@@ -1,6 +1,10 @@
 //! The exporter's configuration: defaults, files, environment and flags, from weakest to strongest (rte.md 2.5).
 //!
 //! A dump shows durations in nanoseconds and omits fields that are empty, zero or false, because upstream's test suites expect that.
+//!
+//! Reading order: this file (all settings with their defaults), `load` (the sources, one after the other), `flags` (which flag sets what) with
+//! `go_flags` (a command line by Go's rules), `daemon_file`, `extra_file`, `environment`, `guard` (where files may be), [`glob`] (patterns of
+//! pods).
 
 use std::collections::BTreeMap;
 

@@ -19,6 +19,7 @@ use crate::config::{Config, TopologyExporter};
 use crate::kubelet::answers::Kubelet;
 use crate::kubelet::configuration::{self, TopologyManager};
 use crate::kubelet::demand::Demands;
+use crate::kubelet::terminal_pods::TerminalPods;
 use crate::metrics::{Metrics, server};
 use crate::publish::publisher::{Options, Publisher};
 use crate::publish::readiness::Reporter;
@@ -29,7 +30,7 @@ use crate::scan::{MachineSource, PodInfo, Scanner};
 use crate::triggers::events::Events;
 use crate::triggers::limiter::Limiter;
 use crate::triggers::notify;
-use crate::triggers::watch::{self, Subject, TerminalPods};
+use crate::triggers::watch::{self, Subject};
 
 mod cycle;
 

@@ -15,9 +15,9 @@ use self::observation::{Observation, Settings, observe};
 use crate::kubelet::answers::{self, Kubelet};
 use crate::kubelet::arrivals::{self, Arrivals};
 use crate::kubelet::demand::{Demands, Key};
+use crate::kubelet::terminal_pods::TerminalPods;
 use crate::machine::{self, Machine};
 use crate::metrics::Metrics;
-use crate::triggers::watch::TerminalPods;
 
 pub mod accounting;
 pub mod filter;
