@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep};
 
 use self::accounting::Problem;
 use self::observation::{Observation, Settings, observe};
+use crate::hardware::{self, Machine};
 use crate::kubelet::answers::{self, Kubelet};
 use crate::kubelet::arrivals::{self, Arrivals};
 use crate::kubelet::demand::{Demands, Key};
 use crate::kubelet::terminal_pods::TerminalPods;
-use crate::machine::{self, Machine};
 use crate::metrics::Metrics;
 
 pub mod accounting;
@@ -71,7 +71,7 @@ pub(crate) enum Error {
     Kubelet(#[from] answers::Error),
     /// The machine cannot be read.
     #[error("cannot read the machine")]
-    Machine(#[from] machine::Error),
+    Machine(#[from] hardware::Error),
 }
 
 impl Scanner {
@@ -82,8 +82,8 @@ impl Scanner {
         source: MachineSource,
         pods: PodInfo,
         metrics: Metrics,
-    ) -> Result<Self, machine::Error> {
-        let machine = machine::read(&source.sysfs)?;
+    ) -> Result<Self, hardware::Error> {
+        let machine = hardware::read(&source.sysfs)?;
         if source.refresh {
             tracing::info!("tracking node resources");
         }
@@ -104,7 +104,7 @@ impl Scanner {
     /// arrived.
     pub(crate) async fn scan(&mut self) -> Result<Observation, Error> {
         if self.source.refresh {
-            let machine = machine::read(&self.source.sysfs)?;
+            let machine = hardware::read(&self.source.sysfs)?;
             if machine != self.machine {
                 tracing::info!("update node resources");
                 self.machine = machine;

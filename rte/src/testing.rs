@@ -3,7 +3,7 @@
 use api::nrt::{ResourceInfo, Zone};
 use podresources::v1;
 
-use crate::machine::{Machine, NumaNode};
+use crate::hardware::{Machine, NumaNode};
 
 pub(crate) const GIB: u64 = 1 << 30;
 

@@ -9,7 +9,7 @@ use topology::resource::{CPU, MEMORY, ResourceName};
 use topology::zone::Amounts;
 
 use super::filter::Filter;
-use crate::machine::{Machine, NumaNode};
+use crate::hardware::{Machine, NumaNode};
 
 /// The amount of CPU that one logical CPU is.
 const ONE_CPU: i64 = 1000;

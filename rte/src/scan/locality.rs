@@ -3,7 +3,7 @@
 use nrt::placement::Container;
 use podresources::v1;
 
-use crate::machine::Machine;
+use crate::hardware::Machine;
 
 /// Returns whether the fingerprint method `with-exclusive-resources` covers a pod.
 pub(crate) fn is_exclusive(pod: &v1::PodResources) -> bool {

@@ -15,8 +15,8 @@ use super::filter::Filter;
 use super::fingerprint::{self, Fingerprinted};
 use super::locality;
 use crate::config::ResourceManagers;
+use crate::hardware::Machine;
 use crate::kubelet::configuration::TopologyManager;
-use crate::machine::Machine;
 
 /// Inputs of an observation besides the node.
 #[derive(Clone, Debug)]
