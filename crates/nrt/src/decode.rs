@@ -3,6 +3,7 @@
 use api::attributes;
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::nrt::{ResourceInfo, ZONE_TYPE_NODE, Zone as WireZone, attribute};
+use api::quantity::Amount;
 use topology::mask::ZoneId;
 use topology::policy::{CpuManager, ManagerConfig, Managers, Policy, Scope};
 use topology::resource::ResourceName;
@@ -10,7 +11,6 @@ use topology::zone::{Amounts, Zone};
 
 use crate::fingerprint::{self, Method};
 use crate::placement::Encoded;
-use crate::quantity;
 
 /// Prefix of the name of a NUMA zone.
 pub(crate) const ZONE_PREFIX: &str = "node-";
@@ -131,7 +131,10 @@ fn zone(id: ZoneId, wire: &WireZone, problems: &mut Vec<Problem>) -> Zone {
 
 fn amounts(resource: &ResourceInfo) -> Option<Amounts> {
     let name = ResourceName::from(resource.name.as_str());
-    let read = |given| quantity::read(&name, given).ok();
+    let read = |given| {
+        let amount = Amount::try_from(given).ok()?;
+        Some(amount.in_unit_of(name.as_str()))
+    };
     Some(Amounts {
         capacity: read(&resource.capacity)?,
         allocatable: read(&resource.allocatable)?,

@@ -6,13 +6,14 @@ use std::fmt::Display;
 
 use api::attributes as names;
 use api::nrt::{AttributeInfo, CostInfo, ResourceInfo, ZONE_TYPE_NODE, Zone as WireZone};
+use api::quantity::{Amount, Format};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use topology::resource::ResourceName;
 use topology::zone::Amounts;
 
 use crate::decode::ZONE_PREFIX;
 use crate::fingerprint::Method;
 use crate::placement::Encoded;
-use crate::quantity;
 
 /// A NUMA zone as an exporter sees it. Unlike a [`topology::zone::Zone`], it may have any number that the kernel gives: what the scheduler
 /// cannot use is still shown to people.
@@ -44,9 +45,9 @@ fn wire(zone: &ObservedZone, vector: Option<&String>) -> WireZone {
     });
     let resources = zone.resources.iter().map(|(name, amounts)| ResourceInfo {
         name: name.to_string(),
-        capacity: quantity::write(name, amounts.capacity),
-        allocatable: quantity::write(name, amounts.allocatable),
-        available: quantity::write(name, amounts.available),
+        capacity: quantity(name, amounts.capacity),
+        allocatable: quantity(name, amounts.allocatable),
+        available: quantity(name, amounts.available),
     });
     let vector = vector.map(|vector| attribute(names::NUMA_PLACEMENT_VECTOR, vector));
     WireZone {
@@ -57,6 +58,11 @@ fn wire(zone: &ObservedZone, vector: Option<&String>) -> WireZone {
         attributes: vector.into_iter().collect(),
         resources: resources.collect(),
     }
+}
+
+/// Formats an amount as decimal, as other exporters do: `33554432k` for 32,000 MiB (rte.md 4.4).
+fn quantity(name: &ResourceName, amount: i64) -> Quantity {
+    Amount::of(name.as_str(), amount, Format::DecimalSi).to_quantity()
 }
 
 fn zone_name(id: u32) -> String {
@@ -90,8 +96,27 @@ mod tests {
     use crate::decode::decode;
     use api::nrt::v1alpha2::NodeResourceTopology;
     use proptest::prelude::*;
+    use rstest::rstest;
     use topology::mask::ZoneId;
     use topology::zone::Zone;
+
+    #[rstest]
+    #[case("cpu", 4000, "4")]
+    #[case("cpu", 1500, "1500m")]
+    #[case("cpu", 1_000_000, "1k")]
+    #[case("vendor/nic", 1000, "1k")]
+    #[case("vendor/nic", 0, "0")]
+    #[case("vendor/nic", 999, "999")]
+    #[case("vendor/nic", 5_000_000, "5M")]
+    #[case("memory", 33_554_432_000, "33554432k")]
+    #[case("memory", 68_719_476_736, "68719476736")]
+    #[case("memory", 0, "0")]
+    #[case("hugepages-2Mi", 33_554_432_000, "33554432k")]
+    #[case("hugepages-1Gi", 68_719_476_736, "68719476736")]
+    #[case("hugepages-1Gi", 9_000_000_000_000_000_000, "9E")]
+    fn amounts_are_decimal(#[case] name: &str, #[case] amount: i64, #[case] expected: &str) {
+        assert_eq!(quantity(&name.into(), amount).0, expected);
+    }
 
     #[test]
     fn zones_are_published_as_the_reference_shows() {
