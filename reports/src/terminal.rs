@@ -1,7 +1,7 @@
 //! The terminal view: shows every step when it occurs.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, Write};
 
 use owo_colors::OwoColorize;
 
@@ -34,7 +34,7 @@ impl<W: Write> Terminal<W> {
         }
     }
 
-    fn show(&mut self, event: &Event) -> std::io::Result<()> {
+    fn show(&mut self, event: &Event) -> io::Result<()> {
         let out = &mut self.out;
         match event {
             Event::RunStarted {
@@ -64,20 +64,7 @@ impl<W: Write> Terminal<W> {
                     writeln!(out, "  {}", scenario.title.dimmed())?;
                 }
             }
-            Event::StepStarted { unit, step, title } => {
-                let first = self
-                    .steps
-                    .insert(unit.clone(), (*step, title.clone()))
-                    .is_none();
-                let phase = is_phase(unit);
-                if first && phase {
-                    writeln!(out, "\n{}", unit.bold())?;
-                }
-                // steps of the phases may take minutes; those of a scenario are shown when they are over
-                if phase || self.verbose {
-                    writeln!(out, "  {} {title}", "·".dimmed())?;
-                }
-            }
+            Event::StepStarted { unit, step, title } => self.step_started(unit, *step, title)?,
             Event::Noted { text, .. } => writeln!(out, "    {}", text.dimmed())?,
             Event::Waiting {
                 unit,
@@ -87,44 +74,15 @@ impl<W: Write> Terminal<W> {
             } => {
                 let title = self.steps.get(unit).map_or("", |(_, title)| title.as_str());
                 let waited = format!("(waiting for {})", human_duration(*waited_ms));
-                writeln!(
-                    out,
-                    "  {} {title} {}: {what}",
-                    "…".yellow(),
-                    waited.yellow()
-                )?;
+                let waited = waited.yellow();
+                writeln!(out, "  {} {title} {waited}: {what}", "…".yellow())?;
             }
             Event::StepFinished {
                 unit,
                 outcome,
                 duration_ms,
                 ..
-            } => {
-                let title = self.steps.get(unit).map_or("", |(_, title)| title.as_str());
-                let took = format!("({})", human_duration(*duration_ms));
-                match outcome {
-                    StepOutcome::Passed { seen } => {
-                        write!(out, "  {} {title} {}", "✓".green(), took.dimmed())?;
-                        if let Some(seen) = seen {
-                            write!(out, "  {}", seen.dimmed())?;
-                        }
-                        writeln!(out)?;
-                    }
-                    StepOutcome::Failed(failure) => {
-                        writeln!(out, "  {} {title} {}", "✗".red(), took.dimmed())?;
-                        // a failed phase is shown in full right after this
-                        if !is_phase(unit) {
-                            writeln!(out, "      {}", failure.message.red())?;
-                        }
-                    }
-                    StepOutcome::Skipped { reason } => {
-                        writeln!(out, "  {} {title}: {reason}", "-".yellow())?;
-                    }
-                    StepOutcome::Interrupted => {
-                        writeln!(out, "  {} {title}: interrupted", "!".yellow())?;
-                    }
-                }
-            }
+            } => self.step_finished(unit, outcome, *duration_ms)?,
             Event::ChangePlanned { what, .. } if self.verbose => {
                 writeln!(out, "    {} {what}", "+".dimmed())?;
             }
@@ -133,11 +91,8 @@ impl<W: Write> Terminal<W> {
                 error: Some(error),
                 ..
             } => {
-                writeln!(
-                    out,
-                    "    {}",
-                    format!("change {change} could not be undone: {error}").red()
-                )?;
+                let text = format!("change {change} could not be undone: {error}");
+                writeln!(out, "    {}", text.red())?;
             }
             Event::ArtifactWritten { path, .. } if self.verbose => {
                 writeln!(out, "    wrote {path}")?;
@@ -146,55 +101,104 @@ impl<W: Write> Terminal<W> {
                 scenario,
                 verdict,
                 duration_ms,
-            } => {
-                self.steps.remove(&scenario.id);
-                let took = human_duration(*duration_ms);
-                match verdict {
-                    Verdict::Passed => writeln!(out, "  {} in {took}", "passed".green().bold())?,
-                    Verdict::Failed(failure) => {
-                        writeln!(out, "  {} in {took}", "FAILED".red().bold())?;
-                        writeln!(out, "{}", indent(&failure.to_string(), 6))?;
-                    }
-                    Verdict::Skipped {
-                        class: SkipClass::NotSelected,
-                        ..
-                    } => {}
-                    Verdict::Skipped { class, reason } => {
-                        writeln!(
-                            out,
-                            "  {} {} ({}): {reason}",
-                            "skipped".yellow().bold(),
-                            scenario.id,
-                            class.as_str()
-                        )?;
-                    }
-                    Verdict::Interrupted { reason } => {
-                        writeln!(
-                            out,
-                            "  {} {}: {reason}",
-                            "interrupted".yellow().bold(),
-                            scenario.id
-                        )?;
-                    }
-                }
-            }
-            Event::RunFinished { interrupted, .. } => {
-                writeln!(out)?;
-                for (id, verdict) in self.summary.verdicts() {
-                    if let Verdict::Failed(failure) = verdict {
-                        writeln!(out, "{} {id}: {}", "FAILED".red().bold(), failure.message)?;
-                    }
-                }
-                if *interrupted {
-                    writeln!(out, "{}", "the run was interrupted".yellow().bold())?;
-                }
-                writeln!(out, "{}", self.summary.bold())?;
-            }
+            } => self.scenario_finished(&scenario.id, verdict, *duration_ms)?,
+            Event::RunFinished { interrupted, .. } => self.run_finished(*interrupted)?,
             Event::ChangePlanned { .. }
             | Event::ChangeUndone { .. }
             | Event::ArtifactWritten { .. } => {}
         }
         self.out.flush()
+    }
+
+    fn step_started(&mut self, unit: &str, step: u32, title: &str) -> io::Result<()> {
+        let before = self.steps.insert(unit.to_owned(), (step, title.to_owned()));
+        let phase = is_phase(unit);
+        if before.is_none() && phase {
+            writeln!(self.out, "\n{}", unit.bold())?;
+        }
+        // steps of the phases may take minutes; those of a scenario are shown when they are over
+        if phase || self.verbose {
+            writeln!(self.out, "  {} {title}", "·".dimmed())?;
+        }
+        Ok(())
+    }
+
+    fn step_finished(
+        &mut self,
+        unit: &str,
+        outcome: &StepOutcome,
+        duration_ms: u64,
+    ) -> io::Result<()> {
+        let out = &mut self.out;
+        let title = self.steps.get(unit).map_or("", |(_, title)| title.as_str());
+        let took = format!("({})", human_duration(duration_ms));
+        match outcome {
+            StepOutcome::Passed { seen } => {
+                write!(out, "  {} {title} {}", "✓".green(), took.dimmed())?;
+                if let Some(seen) = seen {
+                    write!(out, "  {}", seen.dimmed())?;
+                }
+                writeln!(out)
+            }
+            StepOutcome::Failed(failure) => {
+                writeln!(out, "  {} {title} {}", "✗".red(), took.dimmed())?;
+                // a failed phase is shown in full right after this
+                if !is_phase(unit) {
+                    writeln!(out, "      {}", failure.message.red())?;
+                }
+                Ok(())
+            }
+            StepOutcome::Skipped { reason } => {
+                writeln!(out, "  {} {title}: {reason}", "-".yellow())
+            }
+            StepOutcome::Interrupted => {
+                writeln!(out, "  {} {title}: interrupted", "!".yellow())
+            }
+        }
+    }
+
+    fn scenario_finished(
+        &mut self,
+        id: &str,
+        verdict: &Verdict,
+        duration_ms: u64,
+    ) -> io::Result<()> {
+        self.steps.remove(id);
+        let out = &mut self.out;
+        let took = human_duration(duration_ms);
+        match verdict {
+            Verdict::Passed => writeln!(out, "  {} in {took}", "passed".green().bold()),
+            Verdict::Failed(failure) => {
+                writeln!(out, "  {} in {took}", "FAILED".red().bold())?;
+                writeln!(out, "{}", indent(&failure.to_string(), 6))
+            }
+            Verdict::Skipped {
+                class: SkipClass::NotSelected,
+                ..
+            } => Ok(()),
+            Verdict::Skipped { class, reason } => {
+                let (what, class) = ("skipped".yellow(), class.as_str());
+                writeln!(out, "  {} {id} ({class}): {reason}", what.bold())
+            }
+            Verdict::Interrupted { reason } => {
+                let what = "interrupted".yellow();
+                writeln!(out, "  {} {id}: {reason}", what.bold())
+            }
+        }
+    }
+
+    fn run_finished(&mut self, interrupted: bool) -> io::Result<()> {
+        let out = &mut self.out;
+        writeln!(out)?;
+        for (id, verdict) in self.summary.verdicts() {
+            if let Verdict::Failed(failure) = verdict {
+                writeln!(out, "{} {id}: {}", "FAILED".red().bold(), failure.message)?;
+            }
+        }
+        if interrupted {
+            writeln!(out, "{}", "the run was interrupted".yellow().bold())?;
+        }
+        writeln!(out, "{}", self.summary.bold())
     }
 }
 
@@ -206,7 +210,7 @@ impl<W: Write + Send> Reader for Terminal<W> {
     }
 }
 
-fn show_facts(out: &mut impl Write, facts: &BTreeMap<String, String>) -> std::io::Result<()> {
+fn show_facts(out: &mut impl Write, facts: &BTreeMap<String, String>) -> io::Result<()> {
     let width = facts.keys().map(String::len).max().unwrap_or_default();
     for (name, value) in facts {
         writeln!(out, "  {} {value}", format!("{name:width$}").dimmed())?;

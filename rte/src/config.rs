@@ -1,6 +1,10 @@
 //! The exporter's configuration: defaults, files, environment and flags, from weakest to strongest (rte.md 2.5).
 //!
 //! A dump shows durations in nanoseconds and omits fields that are empty, zero or false, because upstream's test suites expect that.
+//!
+//! Reading order: this file (all settings with their defaults), `load` (the sources, one after the other), `flags` (which flag sets what) with
+//! `go_flags` (a command line by Go's rules), `daemon_file`, `extra_file`, `environment`, `guard` (where files may be), [`glob`] (patterns of
+//! pods).
 
 use std::collections::BTreeMap;
 
@@ -12,11 +16,13 @@ mod daemon_file;
 mod environment;
 pub(crate) mod extra_file;
 mod flags;
+pub mod glob;
+pub(crate) mod go_flags;
 mod guard;
 mod load;
 
-pub use flags::{SPECS, set_flag};
-pub use load::{Defaults, Error, Loaded, Sources, load};
+pub(crate) use flags::{set_flag, specs};
+pub(crate) use load::{Defaults, Error, Sources, load};
 
 /// All settings. The fields are in alphabetical order, so that a dump is sorted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -97,7 +103,7 @@ impl Default for NrtUpdater {
     reason = "one for each switch that users have"
 )]
 pub struct ResourceMonitor {
-    /// Account for every held resource exactly once. Not in the original. See [`Filter::exact`](crate::monitor::Filter::exact).
+    /// Account for every held resource exactly once. Not in the original. See [`Filter::exact`](crate::scan::filter::Filter::exact).
     #[serde(skip_serializing_if = "is_default")]
     pub exact_accounting: bool,
     /// Do not account for pods that have finished.
@@ -271,12 +277,13 @@ pub enum MetricsMode {
 }
 
 impl MetricsMode {
-    fn parse(text: &str) -> Option<Self> {
+    /// Parses a mode in any case. The two blanks in the error text are upstream's.
+    fn parse(text: &str) -> Result<Self, String> {
         match text.to_ascii_lowercase().as_str() {
-            "disabled" => Some(Self::Disabled),
-            "http" => Some(Self::Http),
-            "httptls" => Some(Self::HttpTls),
-            _ => None,
+            "disabled" => Ok(Self::Disabled),
+            "http" => Ok(Self::Http),
+            "httptls" => Ok(Self::HttpTls),
+            _ => Err(format!("unsupported method  \"{text}\"")),
         }
     }
 }
@@ -331,15 +338,20 @@ pub struct ContainerId {
 }
 
 impl ContainerId {
-    /// Parses `namespace/pod/container`; ignores blanks around the parts.
-    fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split('/').map(|part| part.trim().to_owned());
-        let id = Self {
-            namespace: parts.next()?,
-            pod_name: parts.next()?,
-            container_name: parts.next()?,
+    /// Parses `namespace/pod/container`; ignores blanks around the parts. An empty text means none.
+    fn parse(text: &str) -> Result<Option<Self>, String> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let parts: Vec<&str> = text.split('/').map(str::trim).collect();
+        let [namespace, pod_name, container_name] = parts[..] else {
+            return Err(format!("malformed ident: \"{text}\""));
         };
-        parts.next().is_none().then_some(id)
+        Ok(Some(Self {
+            container_name: container_name.to_owned(),
+            namespace: namespace.to_owned(),
+            pod_name: pod_name.to_owned(),
+        }))
     }
 }
 

@@ -4,167 +4,49 @@
 //! object when its content changed. It scans at its start, when a pod of the node changes, periodically, and when a file is touched. It
 //! makes no decisions about pods and never communicates with another node.
 //!
-//! Reading order: [`run`] (all parts, in the order in which they start), [`observation`] and [`monitor`] (the pure core: from answers to
-//! zones), [`publish`] (how the object is written), [`config`] (the settings and their sources).
+//! # The parts, in reading order
 //!
-//! [`entry`] is the whole program; the operator's binary calls it when it is started under the exporter's name.
+//! - `entry` is the program (command line, logs, exit codes); [`entry()`] is all of it. The operator's binary calls it when it is started
+//!   under the exporter's name.
+//! - `run` assembles all parts, in the order in which they start; `run::cycle` is what they do then, over and over.
+//! - [`config`]: the settings, and the sources that they come from.
+//! - [`triggers`]: what starts a scan.
+//! - [`hardware`] and [`kubelet`]: what is read, the machine from sysfs, and what the kubelet is set to and answers.
+//! - [`scan`]: from both to zones, attributes and a fingerprint.
+//! - [`publish`]: what happens with them: the object, the conditions of the own pod, records of fingerprints.
+//! - [`metrics`]: what all of them count, and the server for it.
+//!
+//! # From an answer of the kubelet to a published object
+//!
+//! 1. `triggers::events::Events::next` says that a cycle is due: after the period, after a write to the notification file, or after a
+//!    failure. After a change that `triggers::watch::follow` sees on the API server it says to probe; the probe is a scan, too, and a cycle
+//!    follows when it differs from what is published.
+//! 2. `run::cycle::Exporter::cycle` calls `scan::Scanner::scan`, which reads the machine (`hardware::read`) if it may have changed.
+//! 3. `Scanner::ask` calls `kubelet::answers::Kubelet::list` and `allocatable` at the same time.
+//! 4. `kubelet::arrivals::Arrivals::record` compares the answer with what the pods request (`kubelet::demand::Demand::is_met`). While a pod
+//!    of the fingerprint lacks something, `Scanner::scan` asks again.
+//! 5. [`scan::observation::observe`] combines all of it. It leaves out what [`scan::filter::Filter`] names, and lets
+//!    `scan::accounting::zones` add up what each NUMA node has, gives and has left.
+//! 6. `scan::fingerprint::compute` names the pods that are accounted for; `scan::locality::placed` and [`nrt::placement::encode`] say where
+//!    their containers are.
+//! 7. [`nrt::encode`] writes all of that as zones and attributes of the object.
+//! 8. `run::cycle` makes a [`publish::content::Content`] of it and calls [`publish::publisher::Publisher::publish`].
+//! 9. `publish::content::desired` puts it into the object as last written. `Publisher::patch` sends only the difference
+//!    (`publish::merge_patch::diff`), `Publisher::get_and_update` the whole object; neither writes when nothing differs.
+//! 10. `publish::readiness::Reporter::report` writes the outcome to the conditions of the own pod.
+//!     Before the object was written, `publish::status_dump::StatusDump::add` recorded the fingerprint and its pods.
 
-use std::ffi::OsString;
-use std::io::{self, Write as _};
-use std::process::ExitCode;
+mod entry;
 
-pub mod args;
-mod arrivals;
 pub mod config;
-mod demand;
-mod events;
-pub mod glob;
+pub mod hardware;
 pub mod kubelet;
-pub mod kubelet_config;
-pub mod limiter;
-pub mod locality;
-pub mod merge_patch;
 pub mod metrics;
-pub mod metrics_server;
-pub mod monitor;
-pub mod notify;
-pub mod observation;
 pub mod publish;
-pub mod readiness;
-pub mod run;
+mod run;
 pub mod scan;
-pub mod status_dump;
-pub mod sysinfo;
-mod watch;
+#[cfg(test)]
+mod testing;
+pub mod triggers;
 
-/// Name of the program, independent of the name of its file.
-const PROGRAM: &str = "resource-topology-exporter";
-/// Exit code after an invalid command line.
-const USAGE_ERROR: u8 = 2;
-/// Exit code after any other error.
-const FATAL: u8 = 255;
-
-/// Runs the exporter as a program. Takes the command line, including the program's name, and returns the exit code of the process
-/// (rte.md 2.1): 0 after SIGTERM, SIGINT, `--version` and the like, 2 after a usage error, 255 after an error at start.
-///
-/// Sets up logging and TLS for the whole process and starts its own runtime, so it must be called only once and outside of any runtime.
-pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let words = args.skip(1).map(|word| word.to_string_lossy().into_owned());
-    let args = match args::parse(config::SPECS, words) {
-        Ok(args) => args,
-        Err(error) => return usage(&error),
-    };
-    let has = |name: &str| args.flags.iter().rev().find(|(flag, _)| *flag == name);
-    if has("version").is_some_and(|(_, value)| {
-        !matches!(
-            value.as_str(),
-            "false" | "0" | "f" | "F" | "FALSE" | "False"
-        )
-    }) {
-        return show(&format!("{PROGRAM} {}\n", env!("CARGO_PKG_VERSION")));
-    }
-    let variable = |name: &str| std::env::var(name).ok();
-    let os_hostname = nix::unistd::gethostname()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default();
-    let loaded = config::load(&config::Sources {
-        args: &args,
-        variable: &variable,
-        uid: nix::unistd::getuid().as_raw(),
-        os_hostname: &os_hostname,
-        defaults: &config::Defaults::default(),
-    });
-    let verbose = match &loaded {
-        Ok(loaded) => loaded.config.global.verbose,
-        Err(_) => config::Global::default().verbose,
-    };
-    if let Err(config::Error::Flag(error)) = &loaded {
-        return usage(error);
-    }
-    if let Err(error) = daemon::log::init(daemon::log::Format::Json, verbose) {
-        tracing::debug!(%error, "Logging was set up before");
-    }
-    let loaded = match loaded {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            return fatal(&format!(
-                "failed to parse args: {}",
-                daemon::log::distinct_chain(&error)
-            ));
-        }
-    };
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
-    if loaded.config.global.debug {
-        tracing::info!(configuration = loaded.config.dump(), "Configuration");
-    }
-    if let Some((_, value)) = has("dump-config") {
-        let dump = effective(&loaded.config).dump();
-        match value.as_str() {
-            ".andexit" => return show(&dump),
-            ".log" => tracing::info!(configuration = dump, "Configuration"),
-            _ => drop(show(&dump)),
-        }
-    }
-    let identity = run::Identity {
-        node: variable(api::names::ENV_NODE_NAME).unwrap_or(os_hostname),
-        namespace: variable("REFERENCE_NAMESPACE").filter(|value| !value.is_empty()),
-        pod: variable("REFERENCE_POD_NAME").filter(|value| !value.is_empty()),
-        status_dump: variable(api::names::ENV_PFP_STATUS_DUMP)
-            .filter(|value| !value.is_empty())
-            .map(Into::into),
-    };
-    match serve(loaded.config, identity) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fatal(&format!("failed to execute: {error:#}")),
-    }
-}
-
-/// Returns the configuration with the topology manager settings that are published, because readers of a dump expect values there.
-fn effective(config: &config::Config) -> config::Config {
-    let mut shown = config.clone();
-    if let Ok(settings) = kubelet_config::topology_manager(&config.topology_exporter) {
-        shown.topology_exporter.topology_manager_policy = settings.policy;
-        shown.topology_exporter.topology_manager_scope = settings.scope;
-    }
-    shown
-}
-
-fn serve(config: config::Config, identity: run::Identity) -> anyhow::Result<()> {
-    daemon::client::install_crypto_provider();
-    // one thread: the exporter waits most of the time, and the memory of its node belongs to the workloads
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let stop = daemon::shutdown::token()?;
-        tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %identity.node, "Starting");
-        Box::pin(run::run(config, identity, stop)).await
-    })
-}
-
-fn usage(error: &args::Error) -> ExitCode {
-    let mut text = args::usage(PROGRAM, config::SPECS);
-    let code = if *error == args::Error::Help {
-        0
-    } else {
-        text = format!("{error}\n{text}");
-        USAGE_ERROR
-    };
-    // a failed write does not change the outcome
-    drop(io::stderr().write_all(text.as_bytes()));
-    ExitCode::from(code)
-}
-
-fn show(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::from(FATAL),
-    }
-}
-
-fn fatal(message: &str) -> ExitCode {
-    tracing::error!("{message}");
-    ExitCode::from(FATAL)
-}
+pub use entry::entry;

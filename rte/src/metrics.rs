@@ -1,5 +1,9 @@
-//! The exporter's metrics (rte.md 8.2). Unlike upstream, patches count as writes, failed and retried writes have counters, and the time of
+//! The exporter's metrics (rte.md 8.2); `server` serves them. Unlike upstream, patches count as writes, failed and retried writes have counters, and the time of
 //! the last successful publication is exported.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::metrics as names;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -9,9 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+pub(crate) mod server;
 
 type Milliseconds = Gauge<f64, AtomicU64>;
 

@@ -1,22 +1,29 @@
-//! Scans the node: asks the kubelet and reads sysfs. If any part fails, there is no observation.
+//! Scans the node: asks the kubelet, reads the machine, and combines both. If any part fails, there is no observation.
+//!
+//! Only this file asks somebody; what it calls is pure. Reading order: [`observation`] (what a scan gives), [`filter`] (what is left out),
+//! [`accounting`] (amounts per zone), `locality` (who holds resources of which NUMA node), [`fingerprint`] (which pods are in it).
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nrt::fingerprint::Method;
 use podresources::v1::{AllocatableResourcesResponse, PodResources};
 use tokio::time::{Instant, sleep};
 
-use crate::arrivals::{self, Arrivals};
-use crate::demand::{Demands, Key};
-use crate::kubelet::{self, Kubelet};
-use crate::locality;
+use self::accounting::Problem;
+use self::observation::{Observation, Settings, observe};
+use crate::hardware::{self, Machine};
+use crate::kubelet::answers::{self, Kubelet};
+use crate::kubelet::arrivals::{self, Arrivals};
+use crate::kubelet::demand::{Demands, Key};
+use crate::kubelet::terminal_pods::TerminalPods;
 use crate::metrics::Metrics;
-use crate::monitor::Problem;
-use crate::observation::{Observation, Settings, observe};
-use crate::sysinfo::{self, Machine};
-use crate::watch::TerminalPods;
+
+pub mod accounting;
+pub mod filter;
+pub mod fingerprint;
+mod locality;
+pub mod observation;
 
 /// Maximum age of the allocatable resources that a probe uses. Probes follow each other quickly, so they share an answer.
 const MAX_ALLOCATABLE_AGE: Duration = Duration::from_millis(250);
@@ -26,7 +33,7 @@ const ARRIVAL_PAUSES: (Duration, Duration) =
     (Duration::from_millis(20), Duration::from_millis(320));
 
 /// Scans one node repeatedly.
-pub struct Scanner {
+pub(crate) struct Scanner {
     kubelet: Kubelet,
     settings: Settings,
     source: MachineSource,
@@ -49,22 +56,22 @@ pub(crate) struct PodInfo {
 
 /// How the machine is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MachineSource {
+pub(crate) struct MachineSource {
     /// Root of the sysfs.
-    pub sysfs: PathBuf,
+    pub(crate) sysfs: PathBuf,
     /// Whether sysfs is read again at each scan.
-    pub refresh: bool,
+    pub(crate) refresh: bool,
 }
 
 /// A scan failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The kubelet did not answer.
     #[error("cannot ask the kubelet")]
-    Kubelet(#[from] kubelet::Error),
+    Kubelet(#[from] answers::Error),
     /// The machine cannot be read.
     #[error("cannot read the machine")]
-    Machine(#[from] sysinfo::Error),
+    Machine(#[from] hardware::Error),
 }
 
 impl Scanner {
@@ -75,8 +82,8 @@ impl Scanner {
         source: MachineSource,
         pods: PodInfo,
         metrics: Metrics,
-    ) -> Result<Self, sysinfo::Error> {
-        let machine = sysinfo::read(&source.sysfs)?;
+    ) -> Result<Self, hardware::Error> {
+        let machine = hardware::read(&source.sysfs)?;
         if source.refresh {
             tracing::info!("tracking node resources");
         }
@@ -95,9 +102,9 @@ impl Scanner {
 
     /// Runs a full scan, which also reads the machine if it may change. Waits for a short time for pods of the fingerprint that have not
     /// arrived.
-    pub async fn scan(&mut self) -> Result<Observation, Error> {
+    pub(crate) async fn scan(&mut self) -> Result<Observation, Error> {
         if self.source.refresh {
-            let machine = sysinfo::read(&self.source.sysfs)?;
+            let machine = hardware::read(&self.source.sysfs)?;
             if machine != self.machine {
                 tracing::info!("update node resources");
                 self.machine = machine;
@@ -124,7 +131,7 @@ impl Scanner {
     }
 
     /// Runs a cheaper scan that waits for nothing and does not log problems.
-    pub async fn probe(&mut self) -> Result<Observation, Error> {
+    pub(crate) async fn probe(&mut self) -> Result<Observation, Error> {
         self.ask().await.map(|(observation, _)| observation)
     }
 
@@ -160,11 +167,8 @@ impl Scanner {
             .as_ref()
             .map_or(&none, |(_, answer)| answer);
         let method = self.settings.fingerprint;
-        let covers = |pod: &PodResources| match method {
-            None => false,
-            Some(Method::All) => true,
-            Some(Method::WithExclusiveResources) => locality::is_exclusive(pod),
-        };
+        let covers =
+            |pod: &PodResources| method.is_some_and(|method| fingerprint::covers(method, pod));
         let (pods, now) = (pods.pod_resources, Instant::now());
         let demands = &self.pods.demands;
         let missing = self

@@ -8,6 +8,9 @@ use std::str::FromStr;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+/// The resource that programs calculate with in thousandths.
+const CPU: &str = "cpu";
+
 const NANO: i128 = 1_000_000_000;
 const MAX: i128 = (i64::MAX as i128) * NANO;
 
@@ -57,6 +60,25 @@ impl Amount {
         Self {
             nanos: nanos.clamp(-MAX, MAX),
             format,
+        }
+    }
+
+    /// Creates an amount of a resource from the unit that programs calculate with: thousandths of a core for `cpu`, whole units for
+    /// everything else.
+    pub fn of(resource: &str, amount: i64, format: Format) -> Self {
+        if resource == CPU {
+            Self::from_milli(amount, format)
+        } else {
+            Self::from_units(amount, format)
+        }
+    }
+
+    /// Returns the value in the unit of [`Amount::of`], rounded away from zero, capped to 64 bits.
+    pub fn in_unit_of(self, resource: &str) -> i64 {
+        if resource == CPU {
+            self.milli()
+        } else {
+            self.units()
         }
     }
 
@@ -358,6 +380,21 @@ mod tests {
         assert_eq!((amount.milli(), amount.units()), (2, 1));
         let amount: Amount = "-1500m".parse().unwrap();
         assert_eq!((amount.milli(), amount.units()), (-1500, -2));
+    }
+
+    #[test]
+    fn only_cpu_is_calculated_in_thousandths() {
+        for (resource, text, amount) in [
+            ("cpu", "1500m", 1500),
+            ("cpu", "2", 2000),
+            ("memory", "2k", 2000),
+            ("a.b/cpu", "3", 3),
+        ] {
+            let read: Amount = text.parse().unwrap();
+            assert_eq!(read.in_unit_of(resource), amount, "{resource}");
+            let written = Amount::of(resource, amount, Format::DecimalSi);
+            assert_eq!(written.to_string(), text, "{resource}");
+        }
     }
 
     #[test]

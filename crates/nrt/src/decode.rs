@@ -131,13 +131,9 @@ fn zone(id: ZoneId, wire: &WireZone, problems: &mut Vec<Problem>) -> Zone {
 
 fn amounts(resource: &ResourceInfo) -> Option<Amounts> {
     let name = ResourceName::from(resource.name.as_str());
-    let read = |quantity| {
-        let amount = Amount::try_from(quantity).ok()?;
-        Some(if name.is_cpu() {
-            amount.milli()
-        } else {
-            amount.units()
-        })
+    let read = |given| {
+        let amount = Amount::try_from(given).ok()?;
+        Some(amount.in_unit_of(name.as_str()))
     };
     Some(Amounts {
         capacity: read(&resource.capacity)?,

@@ -2,11 +2,9 @@
 //!
 //! No I/O and no clock. Exporter and scheduler use the same code; test vectors of the original implementation pin the format.
 //!
-//! Reading order: [`decode`] (an object in the form the scheduler needs), [`encode`] (zones as the exporter publishes them),
-//! [`attributes`] (lookup and merge), [`fingerprint`] (which pods an object accounts for), [`placement`] (which container runs on
-//! which NUMA node).
+//! Reading order: [`encode`] (zones and attributes as the exporter publishes them), [`decode`] (an object in the form the scheduler
+//! needs), [`fingerprint`] (which pods an object accounts for), [`placement`] (which container runs on which NUMA node).
 
-pub mod attributes;
 pub mod decode;
 pub mod encode;
 pub mod fingerprint;

@@ -24,7 +24,7 @@ pub(crate) const FULL_CORES: &str = "full-pcpus-only";
 
 /// The file cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The file exists but cannot be read.
     #[error("cannot read {}", path.display())]
     Read {

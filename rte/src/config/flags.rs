@@ -1,269 +1,329 @@
-//! The flags of rte.md 2.2 and the settings that they change.
+//! The flags of rte.md 2.2. Each comes with what it does to the configuration, so none can be accepted and forgotten.
 
-use std::str::FromStr;
-
-use api::duration::GoDuration;
-
+use super::go_flags::{self, Error, Kind, Spec};
 use super::{Config, ContainerId, MetricsMode};
-use crate::args::{Error, Kind, Spec};
 
-const fn switch(name: &'static str, usage: &'static str) -> Spec {
-    Spec {
-        name,
-        kind: Kind::Bool,
-        usage,
-    }
+/// A flag, and what its value does.
+struct Flag {
+    spec: Spec,
+    effect: Effect,
 }
 
-const fn value(name: &'static str, usage: &'static str) -> Spec {
-    Spec {
-        name,
-        kind: Kind::Value,
-        usage,
-    }
+/// What the value of a flag does.
+#[derive(Clone, Copy)]
+enum Effect {
+    /// Sets a boolean.
+    Switch(fn(&mut Config) -> &mut bool),
+    /// Sets a text.
+    Text(fn(&mut Config) -> &mut String),
+    /// Sets a number.
+    Number(fn(&mut Config) -> &mut i64),
+    /// Does something else with the value, or refuses it.
+    Parsed(fn(&mut Config, &str) -> Result<(), String>),
+    /// Nothing: a flag of klog, accepted so that command lines of the original work.
+    Ignored,
 }
 
-/// All flags. The flags of klog without an effect are accepted, so that command lines of the original work.
-pub const SPECS: &[Spec] = &[
-    value(
+const fn flag(name: &'static str, kind: Kind, usage: &'static str, effect: Effect) -> Flag {
+    let spec = Spec { name, kind, usage };
+    Flag { spec, effect }
+}
+
+const fn switch(
+    name: &'static str,
+    usage: &'static str,
+    field: fn(&mut Config) -> &mut bool,
+) -> Flag {
+    flag(name, Kind::Bool, usage, Effect::Switch(field))
+}
+
+const fn text(
+    name: &'static str,
+    usage: &'static str,
+    field: fn(&mut Config) -> &mut String,
+) -> Flag {
+    flag(name, Kind::Value, usage, Effect::Text(field))
+}
+
+const fn number(
+    name: &'static str,
+    usage: &'static str,
+    field: fn(&mut Config) -> &mut i64,
+) -> Flag {
+    flag(name, Kind::Value, usage, Effect::Number(field))
+}
+
+const fn parsed(
+    name: &'static str,
+    usage: &'static str,
+    parse: fn(&mut Config, &str) -> Result<(), String>,
+) -> Flag {
+    flag(name, Kind::Value, usage, Effect::Parsed(parse))
+}
+
+const fn ignored(name: &'static str, kind: Kind) -> Flag {
+    flag(name, kind, "accepted and ignored", Effect::Ignored)
+}
+
+/// All flags. The values of `version`, `dump-config` and `config` are only validated here: these flags control how the configuration is loaded
+/// or shown and are not part of it.
+const FLAGS: &[Flag] = &[
+    parsed(
         "config",
         "file with excludes and topology manager settings; not used when a configuration root is given (default /etc/resource-topology-exporter/config.yaml)",
+        |_, _| Ok(()),
     ),
-    switch("debug", "log the configuration at each stage"),
-    value(
+    switch("debug", "log the configuration at each stage", |config| {
+        &mut config.global.debug
+    }),
+    text(
         "kubeconfig",
         "path of a kubeconfig (default: the pod's environment)",
+        |config| &mut config.global.kubeconfig,
     ),
-    switch("no-publish", "scan, but never write to the API server"),
-    switch("oneshot", "publish once and exit"),
-    value(
+    switch(
+        "no-publish",
+        "scan, but never write to the API server",
+        |config| &mut config.nrt_updater.no_publish,
+    ),
+    switch("oneshot", "publish once and exit", |config| {
+        &mut config.nrt_updater.one_shot
+    }),
+    text(
         "hostname",
         "name of the object to write (default: NODE_NAME, or the host's name)",
+        |config| &mut config.nrt_updater.hostname,
     ),
     switch(
         "patch-mode",
         "send merge patches instead of whole objects (default true)",
+        |config| &mut config.nrt_updater.patch_mode,
     ),
-    value(
+    number(
         "patch-resync",
         "read and update the whole object after so many patches, 0 or less for never (default 10)",
+        |config| &mut config.nrt_updater.patch_resync,
     ),
-    value(
+    text(
         "watch-namespace",
         "only account for pods of this namespace (default: all)",
+        |config| &mut config.resource_monitor.namespace,
     ),
-    value("sysfs", "root of the sysfs to read (default /sys)"),
+    text(
+        "sysfs",
+        "root of the sysfs to read (default /sys)",
+        |config| &mut config.resource_monitor.sysfs_root,
+    ),
     switch(
         "refresh-node-resources",
         "follow changes of the node's capacity",
+        |config| &mut config.resource_monitor.refresh_node_resources,
     ),
     switch(
         "pods-fingerprint",
         "publish the fingerprint of the pods that were accounted for (default true)",
+        |config| &mut config.resource_monitor.pod_set_fingerprint,
     ),
-    value(
+    parsed(
         "pods-fingerprint-method",
         "pods to cover: all or with-exclusive-resources (default with-exclusive-resources)",
+        |config, value| {
+            config.resource_monitor.pod_set_fingerprint_method = value.parse()?;
+            Ok(())
+        },
     ),
-    value(
+    text(
         "pods-fingerprint-status-file",
         "file to write the fingerprint and its pods to",
+        |config| &mut config.resource_monitor.pod_set_fingerprint_status_file,
     ),
-    switch("expose-timing", "write the timing annotations"),
-    switch("exclude-terminal-pods", "do not account for finished pods"),
+    switch("expose-timing", "write the timing annotations", |config| {
+        &mut config.resource_monitor.expose_timing
+    }),
+    switch(
+        "exclude-terminal-pods",
+        "do not account for finished pods",
+        |config| &mut config.resource_monitor.exclude_terminal_pods,
+    ),
     switch(
         "exact-accounting",
         "account for excluded pods and other namespaces too, and for memory of several zones once",
+        |config| &mut config.resource_monitor.exact_accounting,
     ),
-    value(
+    text(
         "topology-manager-policy",
         "policy to publish (default: from the kubelet's configuration)",
+        |config| &mut config.topology_exporter.topology_manager_policy,
     ),
-    value(
+    text(
         "topology-manager-scope",
         "scope to publish (default: from the kubelet's configuration)",
+        |config| &mut config.topology_exporter.topology_manager_scope,
     ),
-    value(
+    parsed(
         "sleep-interval",
         "time between two scans, 0 for none without an event (default 60s)",
+        |config, value| {
+            config.topology_exporter.sleep_interval = go_flags::duration(value)?;
+            Ok(())
+        },
     ),
-    value(
+    text(
         "kubelet-config-file",
         "KubeletConfiguration to read the topology manager's settings from (default /podresources/config.yaml)",
+        |config| &mut config.topology_exporter.kubelet_config_file,
     ),
-    value(
+    text(
         "podresources-socket",
         "endpoint of the kubelet (default unix:///podresources/kubelet.sock)",
+        |config| &mut config.topology_exporter.pod_resources_socket_path,
     ),
     switch(
         "podreadiness",
         "report on the conditions of the own pod (default true)",
+        |config| &mut config.topology_exporter.pod_readiness_enable,
     ),
     switch(
         "add-nrt-owner",
         "make the Node the owner of the object (default true)",
+        |config| &mut config.topology_exporter.add_nrt_owner_enable,
     ),
-    value("notify-file", "file whose writes and touches cause a scan"),
+    text(
+        "notify-file",
+        "file whose writes and touches cause a scan",
+        |config| &mut config.topology_exporter.notify_file_path,
+    ),
     switch(
         "watch-pods",
         "follow this node's pods on the API server to publish changes at once (default true)",
+        |config| &mut config.topology_exporter.watch_pods,
     ),
-    value(
+    number(
         "max-events-per-second",
         "limit of scans caused by the notify file, 0 or less for none (default 1)",
+        |config| &mut config.topology_exporter.max_event_per_time_unit,
     ),
-    value(
+    parsed(
         "reference-container",
         "namespace/pod/container of a container on the shared CPUs",
+        |config, value| {
+            config.topology_exporter.reference_container = ContainerId::parse(value)?;
+            Ok(())
+        },
     ),
-    value(
+    parsed(
         "metrics-mode",
         "disabled, http or httptls (default disabled)",
+        |config, value| {
+            config.topology_exporter.metrics_mode = MetricsMode::parse(value)?;
+            Ok(())
+        },
     ),
-    value("metrics-port", "port of the metrics (default 2112)"),
-    value("metrics-ip", "address of the metrics (default 0.0.0.0)"),
-    value(
+    number(
+        "metrics-port",
+        "port of the metrics (default 2112)",
+        |config| &mut config.topology_exporter.metrics_port,
+    ),
+    text(
+        "metrics-ip",
+        "address of the metrics (default 0.0.0.0)",
+        |config| &mut config.topology_exporter.metrics_address,
+    ),
+    text(
         "metrics-certs-dir",
         "directory of certificate and key (default /etc/secrets/rte)",
+        |config| &mut config.topology_exporter.metrics_tls.certs_dir,
     ),
-    value(
+    text(
         "metrics-cert-file",
         "certificate, in that directory (default tls.crt)",
+        |config| &mut config.topology_exporter.metrics_tls.cert_file,
     ),
-    value(
+    text(
         "metrics-key-file",
         "key, in that directory (default tls.key)",
+        |config| &mut config.topology_exporter.metrics_tls.key_file,
     ),
     switch(
         "metrics-want-cli-auth",
         "ask clients for a certificate and verify it",
+        |config| &mut config.topology_exporter.metrics_tls.want_cli_auth,
     ),
-    value(
+    text(
         "metrics-tls-min-version",
         "VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13",
+        |config| &mut config.topology_exporter.metrics_tls.min_tls_version,
     ),
-    value(
+    text(
         "metrics-tls-cipher-suites",
         "Go names of cipher suites, separated by commas",
+        |config| &mut config.topology_exporter.metrics_tls.cipher_suites,
     ),
-    switch("version", "print the version and exit"),
-    value(
+    Flag {
+        spec: Spec {
+            name: "version",
+            kind: Kind::Bool,
+            usage: "print the version and exit",
+        },
+        effect: Effect::Parsed(|_, value| go_flags::boolean(value).map(drop)),
+    },
+    parsed(
         "dump-config",
         "show the configuration: - on stdout, .andexit on stdout and exit, .log in the log",
+        |_, value| match value {
+            "-" | ".andexit" | ".log" => Ok(()),
+            _ => Err("must be one of -, .andexit, .log".to_owned()),
+        },
     ),
-    value(
+    parsed(
         "v",
         "verbosity of the log; never below that of the configuration files (default 2)",
+        |config, value| {
+            let verbose = &mut config.global.verbose;
+            *verbose = (*verbose).max(go_flags::number(value)?);
+            Ok(())
+        },
     ),
-    value("vmodule", "accepted and ignored"),
-    switch("logtostderr", "accepted and ignored"),
-    switch("alsologtostderr", "accepted and ignored"),
-    value("log_dir", "accepted and ignored"),
-    value("log_file", "accepted and ignored"),
-    value("log_file_max_size", "accepted and ignored"),
-    switch("add_dir_header", "accepted and ignored"),
-    switch("skip_headers", "accepted and ignored"),
-    switch("one_output", "accepted and ignored"),
-    switch("skip_log_headers", "accepted and ignored"),
-    value("stderrthreshold", "accepted and ignored"),
-    value("log_backtrace_at", "accepted and ignored"),
+    ignored("vmodule", Kind::Value),
+    ignored("logtostderr", Kind::Bool),
+    ignored("alsologtostderr", Kind::Bool),
+    ignored("log_dir", Kind::Value),
+    ignored("log_file", Kind::Value),
+    ignored("log_file_max_size", Kind::Value),
+    ignored("add_dir_header", Kind::Bool),
+    ignored("skip_headers", Kind::Bool),
+    ignored("one_output", Kind::Bool),
+    ignored("skip_log_headers", Kind::Bool),
+    ignored("stderrthreshold", Kind::Value),
+    ignored("log_backtrace_at", Kind::Value),
 ];
 
-/// Applies the flag `name` to the configuration. The values of `version`, `dump-config` and `config` are only validated: these flags
-/// control how the configuration is loaded or shown and are not part of it.
-pub fn set_flag(config: &mut Config, name: &'static str, value: &str) -> Result<(), Error> {
-    set(config, name, value).map_err(|reason| Error::Value {
-        flag: name,
+/// Returns all flags, for the parser of the command line.
+pub(crate) fn specs() -> Vec<Spec> {
+    FLAGS.iter().map(|flag| flag.spec).collect()
+}
+
+/// Applies a flag to the configuration.
+pub(crate) fn set_flag(config: &mut Config, name: &str, value: &str) -> Result<(), Error> {
+    let Some(Flag { spec, effect }) = FLAGS.iter().find(|flag| flag.spec.name == name) else {
+        return Err(Error::Undefined(name.to_owned()));
+    };
+    effect.apply(config, value).map_err(|reason| Error::Value {
+        flag: spec.name,
         value: value.to_owned(),
         reason,
     })
 }
 
-fn set(config: &mut Config, name: &'static str, value: &str) -> Result<(), String> {
-    let Config {
-        global,
-        nrt_updater: updater,
-        resource_monitor: monitor,
-        topology_exporter: exporter,
-    } = config;
-    match name {
-        "debug" => global.debug = boolean(value)?,
-        "kubeconfig" => value.clone_into(&mut global.kubeconfig),
-        "v" => global.verbose = global.verbose.max(number(value)?),
-        "no-publish" => updater.no_publish = boolean(value)?,
-        "oneshot" => updater.one_shot = boolean(value)?,
-        "hostname" => value.clone_into(&mut updater.hostname),
-        "patch-mode" => updater.patch_mode = boolean(value)?,
-        "patch-resync" => updater.patch_resync = number(value)?,
-        "watch-namespace" => value.clone_into(&mut monitor.namespace),
-        "sysfs" => value.clone_into(&mut monitor.sysfs_root),
-        "refresh-node-resources" => monitor.refresh_node_resources = boolean(value)?,
-        "pods-fingerprint" => monitor.pod_set_fingerprint = boolean(value)?,
-        "pods-fingerprint-method" => monitor.pod_set_fingerprint_method = value.parse()?,
-        "pods-fingerprint-status-file" => {
-            value.clone_into(&mut monitor.pod_set_fingerprint_status_file);
+impl Effect {
+    fn apply(self, config: &mut Config, value: &str) -> Result<(), String> {
+        match self {
+            Self::Switch(field) => *field(config) = go_flags::boolean(value)?,
+            Self::Text(field) => value.clone_into(field(config)),
+            Self::Number(field) => *field(config) = go_flags::number(value)?,
+            Self::Parsed(parse) => parse(config, value)?,
+            Self::Ignored => {}
         }
-        "expose-timing" => monitor.expose_timing = boolean(value)?,
-        "exact-accounting" => monitor.exact_accounting = boolean(value)?,
-        "exclude-terminal-pods" => monitor.exclude_terminal_pods = boolean(value)?,
-        "topology-manager-policy" => value.clone_into(&mut exporter.topology_manager_policy),
-        "topology-manager-scope" => value.clone_into(&mut exporter.topology_manager_scope),
-        "sleep-interval" => exporter.sleep_interval = duration(value)?,
-        "kubelet-config-file" => value.clone_into(&mut exporter.kubelet_config_file),
-        "podresources-socket" => value.clone_into(&mut exporter.pod_resources_socket_path),
-        "podreadiness" => exporter.pod_readiness_enable = boolean(value)?,
-        "add-nrt-owner" => exporter.add_nrt_owner_enable = boolean(value)?,
-        "notify-file" => value.clone_into(&mut exporter.notify_file_path),
-        "watch-pods" => exporter.watch_pods = boolean(value)?,
-        "max-events-per-second" => exporter.max_event_per_time_unit = number(value)?,
-        "reference-container" => exporter.reference_container = reference(value)?,
-        "metrics-mode" => exporter.metrics_mode = mode(value)?,
-        "metrics-port" => exporter.metrics_port = number(value)?,
-        "metrics-ip" => value.clone_into(&mut exporter.metrics_address),
-        "metrics-certs-dir" => value.clone_into(&mut exporter.metrics_tls.certs_dir),
-        "metrics-cert-file" => value.clone_into(&mut exporter.metrics_tls.cert_file),
-        "metrics-key-file" => value.clone_into(&mut exporter.metrics_tls.key_file),
-        "metrics-want-cli-auth" => exporter.metrics_tls.want_cli_auth = boolean(value)?,
-        "metrics-tls-min-version" => value.clone_into(&mut exporter.metrics_tls.min_tls_version),
-        "metrics-tls-cipher-suites" => value.clone_into(&mut exporter.metrics_tls.cipher_suites),
-        "version" => drop(boolean(value)?),
-        "dump-config" if !matches!(value, "-" | ".andexit" | ".log") => {
-            return Err("must be one of -, .andexit, .log".to_owned());
-        }
-        // flags of klog
-        _ => {}
+        Ok(())
     }
-    Ok(())
-}
-
-/// Parses a boolean like Go.
-pub(super) fn boolean(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("parse error".to_owned()),
-    }
-}
-
-fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "parse error".to_owned())
-}
-
-fn duration(text: &str) -> Result<GoDuration, String> {
-    text.parse().map_err(|_| "parse error".to_owned())
-}
-
-/// Parses a metrics mode in any case. The two blanks in the error text are upstream's.
-pub(super) fn mode(text: &str) -> Result<MetricsMode, String> {
-    MetricsMode::parse(text).ok_or_else(|| format!("unsupported method  \"{text}\""))
-}
-
-/// Parses a reference container; an empty text means none.
-pub(super) fn reference(text: &str) -> Result<Option<ContainerId>, String> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    ContainerId::parse(text)
-        .map(Some)
-        .ok_or_else(|| format!("malformed ident: \"{text}\""))
 }

@@ -17,7 +17,7 @@ const ALLOWED_PATHS: &[&str] = &[
 /// The path is outside of all allowed places.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed to validate configRoot path \"{}\": does not match any allowed pattern", .0.display())]
-pub struct Error(PathBuf);
+pub(crate) struct Error(PathBuf);
 
 /// Returns the cleaned path if it is in one of the places. Symbolic links are resolved for the part of the path that exists.
 pub(super) fn check(path: &Path, home: Option<&str>, uid: u32) -> Result<PathBuf, Error> {

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::go_flags::{self, Args};
 use super::{Config, daemon_file, environment, extra_file, guard, set_flag};
-use crate::args::{self, Args};
 
 /// Root of the configuration when none is given.
 const DEFAULT_ROOT: &str = "/etc/rte";
@@ -12,11 +12,11 @@ const DEFAULT_EXTRA: &str = "/etc/resource-topology-exporter/config.yaml";
 
 /// Default locations of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Defaults {
+pub(crate) struct Defaults {
     /// Root of the configuration.
-    pub root: PathBuf,
+    pub(crate) root: PathBuf,
     /// The extra file. If it does not exist, the extra file of the root is read: some manifests mount it there without giving a root.
-    pub extra: PathBuf,
+    pub(crate) extra: PathBuf,
 }
 
 impl Default for Defaults {
@@ -29,25 +29,25 @@ impl Default for Defaults {
 }
 
 /// Inputs of the configuration.
-pub struct Sources<'a> {
+pub(crate) struct Sources<'a> {
     /// The command line.
-    pub args: &'a Args,
+    pub(crate) args: &'a Args,
     /// Looks up an environment variable.
-    pub variable: &'a dyn Fn(&str) -> Option<String>,
+    pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
     /// Uid of the process. It determines one of the allowed places for configuration.
-    pub uid: u32,
+    pub(crate) uid: u32,
     /// Host name, used when no other source names the node.
-    pub os_hostname: &'a str,
+    pub(crate) os_hostname: &'a str,
     /// Default locations of the configuration.
-    pub defaults: &'a Defaults,
+    pub(crate) defaults: &'a Defaults,
 }
 
 /// The configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// A flag has an invalid value: a usage error.
     #[error(transparent)]
-    Flag(#[from] args::Error),
+    Flag(#[from] go_flags::Error),
     /// There is more than one positional argument.
     #[error("too many config roots given ({0}), currently supported up to 1")]
     TooManyRoots(usize),
@@ -67,16 +67,16 @@ pub enum Error {
 
 /// A configuration and the warnings about it.
 #[derive(Debug, PartialEq)]
-pub struct Loaded {
+pub(crate) struct Loaded {
     /// The configuration.
-    pub config: Config,
+    pub(crate) config: Config,
     /// Descriptions of what was ignored. They are returned and not logged, because the configuration decides how to log.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Applies defaults, daemon files, extra file, environment and flags in this order. Later ones override earlier ones, except the
 /// environment, which only fills gaps.
-pub fn load(sources: &Sources<'_>) -> Result<Loaded, Error> {
+pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Error> {
     let Args { flags, positional } = sources.args;
     // flag values are checked before any file is read: usage errors are reported first
     let mut checked = Config::default();

@@ -1,7 +1,7 @@
 use rstest::rstest;
 
+use super::load::Loaded;
 use super::*;
-use crate::args;
 
 /// A home directory; configuration may be read from its `.rte`.
 struct Home(tempfile::TempDir);
@@ -28,7 +28,7 @@ impl Home {
         let words = line
             .split_whitespace()
             .map(|word| word.replace("ROOT", &root));
-        let args = args::parse(SPECS, words).unwrap();
+        let args = go_flags::parse(&flags::specs(), words).unwrap();
         let home = self.0.path().display().to_string();
         let variable = |name: &str| match name {
             "HOME" => Some(home.clone()),
@@ -317,6 +317,36 @@ fn stronger_sources_win() {
         5,
         "a flag only raises the verbosity"
     );
+}
+
+#[test]
+fn flag_that_changes_nothing_is_refused() {
+    let error = set_flag(&mut Config::default(), "no-such-flag", "x").unwrap_err();
+    assert!(error.to_string().contains("no-such-flag"), "{error}");
+}
+
+/// Every flag has its own setting: another value changes the configuration, and no other flag changes the same.
+#[test]
+fn every_flag_changes_a_setting_of_its_own() {
+    let not_a_setting = ["config", "version", "dump-config"];
+    let mut changed: Vec<(&str, Config)> = Vec::new();
+    for spec in flags::specs() {
+        if not_a_setting.contains(&spec.name) || spec.usage == "accepted and ignored" {
+            continue;
+        }
+        let values = ["true", "false", "7", "7s", "all", "http", "a/b/c", "text"];
+        let mut results = values.iter().filter_map(|value| {
+            let mut config = Config::default();
+            set_flag(&mut config, spec.name, value).ok()?;
+            (config != Config::default()).then_some(config)
+        });
+        let config = results.next();
+        let config = config.unwrap_or_else(|| panic!("{} changes nothing", spec.name));
+        if let Some((other, _)) = changed.iter().find(|(_, before)| *before == config) {
+            panic!("{} and {other} change the same", spec.name);
+        }
+        changed.push((spec.name, config));
+    }
 }
 
 #[rstest]

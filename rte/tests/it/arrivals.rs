@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::fs;
 
 use crate::api_server::NRTS;
-use crate::process::{Scene, cpus, terminate};
+use crate::scene::{Scene, cpus, terminate};
 
 /// The fingerprint of `default/pod-1` (rte.md 6.3: vector 2).
 const FINGERPRINT: &str = "pfp0v0010c5658d8bde5056f";

@@ -4,7 +4,7 @@ use apiserver::{Options, Running, Server, User};
 use serde_json::{Value, json};
 
 use crate::api_server::{NRTS, PATIENCE, POLL_INTERVAL};
-use crate::process::{Scene, condition, cpus};
+use crate::scene::{Scene, condition, cpus};
 
 /// A scene with the embedded API server, and an administrator's client for it.
 pub(crate) struct Cluster {

@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status};
 
 use crate::api_server::{NRTS, PATIENCE};
 use crate::cluster::{Cluster, STRANGER};
-use crate::process::{Metrics, POD, Scene, condition, cpus, pod, terminate};
+use crate::scene::{Metrics, POD, Scene, condition, cpus, pod, terminate};
 
 /// A running exporter with access to its log and metrics.
 struct ExporterProcess {
@@ -205,7 +205,7 @@ async fn machine_with_holes_ends_the_start(
         Some(text) => std::fs::write(&path, text).unwrap(),
         None => std::fs::remove_file(&path).unwrap(),
     }
-    let (code, _, stderr) = crate::process::outcome(&scene, &[], "").await;
+    let (code, _, stderr) = crate::scene::outcome(&scene, &[], "").await;
     assert_eq!(code, Some(255), "{stderr}");
     let fatal = "error while updating node capacity: ";
     assert!(

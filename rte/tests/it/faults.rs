@@ -21,7 +21,7 @@ use tokio::process::Child;
 
 use crate::api_server::PATIENCE;
 use crate::kubelet::Kubelet;
-use crate::process::{Metrics, condition, cpus, exporter, kubelet, node, pod, terminate};
+use crate::scene::{Metrics, condition, cpus, exporter, kubelet, node, pod, terminate};
 
 const NAMESPACE: &str = "numaresources";
 const NODE: &str = "worker-0";

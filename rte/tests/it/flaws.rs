@@ -5,41 +5,41 @@
 //! | 1 role without patch | `publish::role_without_patch_is_not_asked_again` |
 //! | 2 certificate of the metrics | `manifests`: `pods_follow_selection_tolerations_and_fingerprinting` |
 //! | 3 notification file of the host | `manifests`: `notification_file_is_the_hosts`; polling continues with `Events` as a fallback, which writes nothing when nothing changed |
-//! | 4 kubelet's file | `kubelet_config`: `settings_come_from_the_strongest_source` |
+//! | 4 kubelet's file | `kubelet::configuration`: `settings_come_from_the_strongest_source` |
 //! | 5 metrics variables | `config`: `environment_says_where_metrics_are` |
-//! | 6 configlets, default root, places | `config`: `configlets_that_are_links_are_read`, `extra_file_of_the_default_root_is_read_unless_the_legacy_one_is_there`; `guard` |
+//! | 6 configlets, default root, places | `config`: `configlets_that_are_links_are_read`, `extra_file_of_the_default_root_is_read_unless_the_legacy_one_is_there`; `config::guard` |
 //! | 7 one-shot | `process::one_shot_publishes_and_exits` |
 //! | 8 timing and a failed scan | [`flaw_8_timing_survives_a_failed_scan`] |
 //! | 9 terminal pods | [`flaw_9_finished_pods_are_left_out_when_asked_for`] |
-//! | 10 gaps in NUMA ids | `sysinfo`: `machine_is_read_with_holes_in_its_node_ids` |
-//! | 11 devices without a NUMA node | `monitor`: `what_does_not_fit_the_machine_is_told_and_left_out` |
-//! | 12 sysfs root, silent errors | `sysinfo`: `unreadable_parts_are_errors_and_no_missing_zones`; [`machine_that_cannot_be_read_any_more_is_not_published`] |
-//! | 13 memory over zones | `monitor`: `memory_over_two_nodes_is_charged_to_both_or_once` (optional: users compare with the original's rule) |
-//! | 14 resources without a NUMA node | `monitor`: `resources_on_no_numa_node_are_counted_apart` (counted in a metric, because the object has no field for them) |
+//! | 10 gaps in NUMA ids | `hardware`: `machine_is_read_with_holes_in_its_node_ids` |
+//! | 11 devices without a NUMA node | `scan::accounting`: `what_does_not_fit_the_machine_is_told_and_left_out` |
+//! | 12 sysfs root, silent errors | `hardware`: `unreadable_parts_are_errors_and_no_missing_zones`; [`machine_that_cannot_be_read_any_more_is_not_published`] |
+//! | 13 memory over zones | `scan::accounting`: `memory_over_two_nodes_is_charged_to_both_or_once` (optional: users compare with the original's rule) |
+//! | 14 resources without a NUMA node | `scan::accounting`: `resources_on_no_numa_node_are_counted_apart` (counted in a metric, because the object has no field for them) |
 //! | 15 order, empty patches | `publish::changes_are_written_and_nothing_else`, `process::period_publishes_…` |
 //! | 16 stale annotations | `publish::timing_is_annotated_when_asked_for` |
 //! | 17 foreign edits | `publish::patch_of_an_object_that_somebody_changed_gives_way_to_an_update` |
 //! | 18 metrics of writes | `publish` (`assert_metric`), `metrics` |
-//! | 19 notification file | `notify`, `events` |
+//! | 19 notification file | `triggers::notify`, `triggers::events` |
 //! | 20 no retry | `process::api_server_that_refuses_is_asked_again`, `process::kubelet_that_is_away_or_refuses_is_reported_and_waited_for` |
 //! | 21 dead owners | `publish::node_becomes_the_owner_and_a_node_that_came_anew_too` |
 //! | 22 all nodes are watched | [`flaw_22_only_what_is_of_the_own_node_is_watched`] |
 //! | 23 shutdown hangs | [`flaw_23_shutdown_does_not_wait_for_a_silent_api_server`] |
-//! | 24, 25 hidden pods look available | `observation`: `hidden_pods_are_accounted_for_when_exactness_is_asked_for` (optional); invalid globs are reported: `monitor` |
+//! | 24, 25 hidden pods look available | `scan::observation`: `hidden_pods_are_accounted_for_when_exactness_is_asked_for` (optional); invalid globs are reported: `scan::filter` |
 //! | 26 pods of the same name | [`flaw_26_pod_of_the_same_name_with_other_cpus_is_published`] (other programs define the format of the fingerprint, so it stays) |
-//! | 27 placement | `nrt`: `a_wrong_placement_is_refused`; a missing placement is explained: `observation` |
+//! | 27 placement | `nrt`: `a_wrong_placement_is_refused`; a missing placement is explained: `scan::observation` |
 //! | 28 dump as file | `config`: `dump_is_a_daemon_file` |
-//! | 29 policy options | `kubelet_config`, `observation`: `number_of_numa_nodes_is_published_when_it_is_known` |
-//! | 30 authorities and places of certificates | `metrics_server`; certificates that appear later: `daemon::tls` |
+//! | 29 policy options | `kubelet::configuration`, `scan::observation`: `number_of_numa_nodes_is_published_when_it_is_known` |
+//! | 30 authorities and places of certificates | `metrics::server`; certificates that appear later: `daemon::tls` |
 //! | 31 health | [`flaw_31_health_and_readiness_are_served`] |
-//! | new pods that hold only a part of their resources (not in the list) | `arrivals` |
+//! | new pods that hold only a part of their resources (not in the list) | `kubelet::arrivals` |
 //! | 32 pushed updates | `process::pod_change_is_published_without_period_and_notification` |
 
 use std::fs;
 
 use serde_json::Value;
 
-use crate::process::{Metrics, POD, Scene, condition, cpus, outcome, pod, terminate};
+use crate::scene::{Metrics, POD, Scene, condition, cpus, outcome, pod, terminate};
 
 #[tokio::test]
 async fn flaw_8_timing_survives_a_failed_scan() {

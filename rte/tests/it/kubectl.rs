@@ -6,7 +6,7 @@ use testbed::local::assets::{self, SearchPath};
 use tokio::process::Command;
 
 use crate::cluster::Cluster;
-use crate::process::{output, pod, terminate};
+use crate::scene::{output, pod, terminate};
 
 /// Runs a command that must succeed; returns its standard output.
 async fn stdout_of(program: &PathBuf, cluster: &Cluster, words: &[&str]) -> String {

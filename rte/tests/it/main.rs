@@ -11,3 +11,4 @@ mod kubectl;
 mod kubelet;
 mod process;
 mod publish;
+mod scene;

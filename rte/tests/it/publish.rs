@@ -6,7 +6,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use prometheus_client::registry::Registry;
 use rstest::rstest;
 use rte::metrics::Metrics;
-use rte::publish::{Content, Options, Outcome, Publisher, Timing, Trigger};
+use rte::publish::content::{Content, Timing};
+use rte::publish::publisher::{Options, Outcome, Publisher};
+use rte::triggers::Trigger;
 use serde_json::{Value, json};
 
 use crate::api_server::{ApiServer, NRTS};

@@ -3,10 +3,10 @@
 use nrt::placement::Container;
 use podresources::v1;
 
-use crate::sysinfo::Machine;
+use crate::hardware::Machine;
 
 /// Returns whether the fingerprint method `with-exclusive-resources` covers a pod.
-pub fn is_exclusive(pod: &v1::PodResources) -> bool {
+pub(crate) fn is_exclusive(pod: &v1::PodResources) -> bool {
     pod.containers.iter().any(|container| {
         !container.cpu_ids.is_empty()
             || container
@@ -21,7 +21,7 @@ pub fn is_exclusive(pod: &v1::PodResources) -> bool {
 
 /// The NUMA node of a container cannot be determined.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// One of the container's CPUs belongs to no NUMA node.
     #[error("cannot find the NUMA node for CPU {0}")]
     UnknownCpu(i64),
@@ -31,7 +31,7 @@ pub enum Error {
 }
 
 /// Returns the NUMA nodes of the containers that hold exclusive resources. CPUs decide, then devices, then memory.
-pub fn placed<'a>(
+pub(crate) fn placed<'a>(
     machine: &Machine,
     pods: &'a [v1::PodResources],
 ) -> Result<Vec<(Container<'a>, usize)>, Error> {
@@ -87,7 +87,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::monitor::tests::{device, machine, memory, on, pod};
+    use crate::testing::{device, machine, memory, on, pod};
 
     fn holding(
         cpus: &[i64],

@@ -1,88 +1,23 @@
-//! Computes the published zones from the kubelet's answers and the machine (rte.md 4.2, 4.4). Pure.
+//! Adds up per zone what the kubelet's answers say, on top of what the machine has (rte.md 4.4). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use api::nrt::{CostInfo, ResourceInfo, ZONE_TYPE_NODE, Zone};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use nrt::encode::ObservedZone;
 use podresources::v1;
+use topology::resource::{CPU, MEMORY, ResourceName};
+use topology::zone::Amounts;
 
-use crate::config::{ContainerId, PodPattern};
-use crate::glob::{self, Pattern};
-use crate::sysinfo::{Machine, NumaNode};
+use super::filter::Filter;
+use crate::hardware::{Machine, NumaNode};
 
-const CPU: &str = "cpu";
-const MEMORY: &str = "memory";
+/// The amount of CPU that one logical CPU is.
+const ONE_CPU: i64 = 1000;
 
-/// Resource amounts by NUMA node.
-type Counters = BTreeMap<u32, BTreeMap<String, i64>>;
-
-/// What is not accounted for or not published.
-#[derive(Clone, Debug, Default)]
-pub struct Filter {
-    /// The only namespace that is accounted for; empty: all.
-    pub namespace: String,
-    /// Resources that zones do not show.
-    pub hidden_resources: BTreeSet<String>,
-    /// Pods to ignore, as patterns of namespace and name.
-    pub hidden_pods: Vec<(Pattern, Pattern)>,
-    /// A container whose CPUs are shared by all containers.
-    pub shared: Option<ContainerId>,
-    /// Account for the resources of hidden pods and of pods in other namespaces, because no other pod can get them, and charge memory of
-    /// several NUMA nodes only once. The original does neither, so the default is off. Then a hidden pod, or one in another namespace, is
-    /// missing from the fingerprint *and* its resources look available, and memory of several NUMA nodes is charged in full to each.
-    pub exact: bool,
-}
-
-impl Filter {
-    /// Adds the valid patterns to the hidden pods. Returns the errors of the others, which match nothing.
-    pub fn hide_pods(&mut self, patterns: &[PodPattern]) -> Vec<glob::Error> {
-        let mut errors = Vec::new();
-        for PodPattern {
-            name_pattern,
-            namespace_pattern,
-        } in patterns
-        {
-            match (Pattern::new(namespace_pattern), Pattern::new(name_pattern)) {
-                (Ok(namespace), Ok(name)) => self.hidden_pods.push((namespace, name)),
-                (Err(error), _) | (_, Err(error)) => errors.push(error),
-            }
-        }
-        errors
-    }
-
-    /// Removes the shared CPUs from an answer of the kubelet. Must run before anything else reads the answer.
-    pub fn remove_shared_cpus(&self, pods: &mut [v1::PodResources]) {
-        if let Some(id) = &self.shared {
-            let shared: BTreeSet<i64> = pods
-                .iter()
-                .filter(|pod| pod.namespace == id.namespace && pod.name == id.pod_name)
-                .flat_map(|pod| &pod.containers)
-                .filter(|container| container.name == id.container_name)
-                .flat_map(|container| container.cpu_ids.iter().copied())
-                .collect();
-            for container in pods.iter_mut().flat_map(|pod| &mut pod.containers) {
-                container.cpu_ids.retain(|cpu| !shared.contains(cpu));
-                container.cpu_ids.sort_unstable();
-            }
-        }
-    }
-
-    /// Removes the hidden pods and returns them.
-    pub fn remove_hidden_pods(&self, pods: &mut Vec<v1::PodResources>) -> Vec<v1::PodResources> {
-        let is_hidden = |pod: &mut v1::PodResources| {
-            self.hidden_pods.iter().any(|(namespace, name)| {
-                namespace.matches(&pod.namespace) && name.matches(&pod.name)
-            })
-        };
-        pods.extract_if(.., is_hidden).collect()
-    }
-
-    /// Returns whether a pod is in the watched namespace.
-    pub fn is_watched(&self, pod: &v1::PodResources) -> bool {
-        self.namespace.is_empty() || pod.namespace == self.namespace
-    }
-}
+/// Amounts by resource, in the units of [`topology::resource`].
+type Totals = BTreeMap<ResourceName, i64>;
+/// Amounts by NUMA node.
+type Counters = BTreeMap<u32, Totals>;
 
 /// A part of the answers that does not fit the machine. The zones are correct apart from it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,13 +67,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Returns the zones sorted by id, with resources sorted by name, and the problems.
-pub fn zones(
+/// Returns the zones and the problems.
+pub(super) fn zones(
     machine: &Machine,
     allocatable: &v1::AllocatableResourcesResponse,
     pods: &[&v1::PodResources],
     filter: &Filter,
-) -> (Vec<Zone>, BTreeSet<Problem>) {
+) -> (Vec<ObservedZone>, BTreeSet<Problem>) {
     let mut problems = BTreeSet::new();
     let mut total = Counters::new();
     let mut add = |counters: &mut Counters, cpus: &[i64], memory: &[_], devices: &[_]| {
@@ -166,14 +101,13 @@ pub fn zones(
     for block in &spanning {
         charge_spanning(&total, &mut used, block);
     }
-    let none = BTreeMap::new();
+    let none = Totals::new();
     let zones = machine
         .nodes
         .iter()
-        .map(|(&id, node)| Zone {
-            name: zone_name(id),
-            zone_type: ZONE_TYPE_NODE.to_owned(),
-            costs: costs(node),
+        .map(|(&id, node)| ObservedZone {
+            id,
+            distances: node.distances.clone(),
             resources: resources(
                 id,
                 node,
@@ -182,7 +116,6 @@ pub fn zones(
                 filter,
                 &mut problems,
             ),
-            ..Zone::default()
         })
         .collect();
     (zones, problems)
@@ -190,7 +123,7 @@ pub fn zones(
 
 /// Returns by resource the amounts without a NUMA node: how many are allocatable, and how many are held. No zone shows them. Claims of
 /// dynamic resources are counted as `claims`.
-pub fn unzoned(
+pub(super) fn unzoned(
     allocatable: &v1::AllocatableResourcesResponse,
     pods: &[&v1::PodResources],
 ) -> BTreeMap<String, (i64, i64)> {
@@ -235,7 +168,7 @@ fn charge_spanning(total: &Counters, used: &mut Counters, block: &v1::ContainerM
     let of = |counters: &Counters, id: u32| -> i64 {
         let amounts = counters.get(&id);
         amounts
-            .and_then(|amounts| amounts.get(resource).copied())
+            .and_then(|amounts| amounts.get(resource.as_str()).copied())
             .unwrap_or(0)
     };
     for &id in &ids {
@@ -249,21 +182,6 @@ fn charge_spanning(total: &Counters, used: &mut Counters, block: &v1::ContainerM
     }
 }
 
-/// Returns `node-<id>`.
-pub fn zone_name(id: u32) -> String {
-    format!("node-{id}")
-}
-
-fn costs(node: &NumaNode) -> Vec<CostInfo> {
-    node.distances
-        .iter()
-        .map(|(id, distance)| CostInfo {
-            name: zone_name(*id),
-            value: *distance,
-        })
-        .collect()
-}
-
 fn count(
     machine: &Machine,
     counters: &mut Counters,
@@ -272,7 +190,7 @@ fn count(
 ) {
     for &cpu in cpus {
         match machine.node_of_cpu(cpu) {
-            Some(node) => add(counters, node, CPU, 1),
+            Some(node) => add(counters, node, CPU, ONE_CPU),
             None => drop(problems.insert(Problem::UnknownCpu(cpu))),
         }
     }
@@ -308,7 +226,7 @@ fn add(counters: &mut Counters, node: u32, resource: &str, amount: i64) {
     let counter = counters
         .entry(node)
         .or_default()
-        .entry(resource.to_owned())
+        .entry(resource.into())
         .or_default();
     *counter = counter.saturating_add(amount);
 }
@@ -316,19 +234,22 @@ fn add(counters: &mut Counters, node: u32, resource: &str, amount: i64) {
 fn resources(
     id: u32,
     node: &NumaNode,
-    total: &BTreeMap<String, i64>,
-    used: &BTreeMap<String, i64>,
+    total: &Totals,
+    used: &Totals,
     filter: &Filter,
     problems: &mut BTreeSet<Problem>,
-) -> Vec<ResourceInfo> {
+) -> BTreeMap<ResourceName, Amounts> {
     if total.is_empty() {
         // everything is reserved: the zone shows its CPUs, none of them allocatable
-        let cpus = i64::try_from(node.cpus.len()).unwrap_or(i64::MAX);
-        return vec![resource(CPU, cpus, 0, 0)];
+        let nothing_allocatable = Amounts {
+            capacity: all_cpus(node),
+            ..Amounts::default()
+        };
+        return BTreeMap::from([(CPU.into(), nothing_allocatable)]);
     }
     let shown = total
         .iter()
-        .filter(|(name, _)| !filter.hidden_resources.contains(*name));
+        .filter(|(name, _)| !filter.hidden_resources.contains(name.as_str()));
     shown
         .map(|(name, &allocatable)| {
             let mut capacity = match capacity(node, name) {
@@ -337,7 +258,7 @@ fn resources(
             };
             if allocatable > capacity {
                 problems.insert(Problem::AboveCapacity {
-                    resource: name.clone(),
+                    resource: name.to_string(),
                     node: id,
                 });
                 capacity = allocatable;
@@ -345,48 +266,36 @@ fn resources(
             let mut available = allocatable - used.get(name).copied().unwrap_or(0);
             if available < 0 {
                 problems.insert(Problem::Overused {
-                    resource: name.clone(),
+                    resource: name.to_string(),
                     node: id,
                 });
                 available = 0;
             }
-            resource(name, capacity, allocatable, available)
+            let amounts = Amounts {
+                capacity,
+                allocatable,
+                available,
+            };
+            (name.clone(), amounts)
         })
         .collect()
 }
 
 /// Returns the capacity of a resource from sysfs; `None` for resources that sysfs does not know.
-fn capacity(node: &NumaNode, resource: &str) -> Option<i64> {
-    let amount = match resource {
-        CPU => node.cpus.len() as u64,
+fn capacity(node: &NumaNode, resource: &ResourceName) -> Option<i64> {
+    let bytes = match resource.as_str() {
+        CPU => return Some(all_cpus(node)),
         MEMORY => node.memory,
         "hugepages-2Mi" => *node.hugepages.get(&(2 << 20))?,
         "hugepages-1Gi" => *node.hugepages.get(&(1 << 30))?,
         _ => return None,
     };
-    Some(i64::try_from(amount).unwrap_or(i64::MAX))
+    Some(i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
-fn resource(name: &str, capacity: i64, allocatable: i64, available: i64) -> ResourceInfo {
-    ResourceInfo {
-        name: name.to_owned(),
-        capacity: decimal(capacity),
-        allocatable: decimal(allocatable),
-        available: decimal(available),
-    }
-}
-
-/// Writes a whole number as a canonical decimal quantity: factors of 1000 become a suffix.
-fn decimal(mut value: i64) -> Quantity {
-    let mut suffixes = ["", "k", "M", "G", "T", "P", "E"].iter();
-    let mut suffix = suffixes.next().copied().unwrap_or_default();
-    while value != 0 && value % 1000 == 0 {
-        let Some(next) = suffixes.next() else { break };
-        value /= 1000;
-        suffix = next;
-    }
-    Quantity(format!("{value}{suffix}"))
+fn all_cpus(node: &NumaNode) -> i64 {
+    i64::try_from(node.cpus.len()).map_or(i64::MAX, |cpus| cpus.saturating_mul(ONE_CPU))
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

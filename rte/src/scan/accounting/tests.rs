@@ -1,55 +1,8 @@
+use api::nrt::Zone;
 use rstest::rstest;
 
 use super::*;
-
-const GIB: u64 = 1 << 30;
-
-/// Two NUMA nodes with four CPUs and 8 GiB each.
-pub(crate) fn machine() -> Machine {
-    let node = |first: u32, distances: [i64; 2]| NumaNode {
-        cpus: (first..first + 4).collect(),
-        memory: 8 * GIB,
-        hugepages: [(2 << 20, 64 << 20), (GIB, 0)].into(),
-        distances: [(0, distances[0]), (1, distances[1])].into(),
-    };
-    Machine {
-        nodes: [(0, node(0, [10, 21])), (1, node(4, [21, 10]))].into(),
-        threads_per_core: None,
-    }
-}
-
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "what it makes is optional in every message"
-)]
-pub(crate) fn on(nodes: &[i64]) -> Option<v1::TopologyInfo> {
-    let nodes = nodes.iter().map(|&id| v1::NumaNode { id }).collect();
-    Some(v1::TopologyInfo { nodes })
-}
-
-pub(crate) fn memory(kind: &str, size: u64, nodes: &[i64]) -> v1::ContainerMemory {
-    v1::ContainerMemory {
-        memory_type: kind.to_owned(),
-        size,
-        topology: on(nodes),
-    }
-}
-
-pub(crate) fn device(id: &str, topology: Option<v1::TopologyInfo>) -> v1::ContainerDevices {
-    v1::ContainerDevices {
-        resource_name: "ex.com/dev".to_owned(),
-        device_ids: vec![id.to_owned()],
-        topology,
-    }
-}
-
-pub(crate) fn pod(name: &str, container: v1::ContainerResources) -> v1::PodResources {
-    v1::PodResources {
-        name: name.to_owned(),
-        namespace: "default".to_owned(),
-        containers: vec![container],
-    }
-}
+use crate::testing::{GIB, device, machine, memory, on, pod, shown};
 
 fn exclusive(cpus: &[i64]) -> v1::ContainerResources {
     v1::ContainerResources {
@@ -59,25 +12,15 @@ fn exclusive(cpus: &[i64]) -> v1::ContainerResources {
     }
 }
 
-pub(crate) fn refs(pods: &[v1::PodResources]) -> Vec<&v1::PodResources> {
-    pods.iter().collect()
-}
-
-/// Formats each zone with its resources as `name capacity/allocatable/available`.
-pub(crate) fn shown(zones: &[Zone]) -> Vec<String> {
-    let resource = |r: &ResourceInfo| {
-        format!(
-            "{} {}/{}/{}",
-            r.name, r.capacity.0, r.allocatable.0, r.available.0
-        )
-    };
-    zones
-        .iter()
-        .map(|zone| {
-            let resources: Vec<String> = zone.resources.iter().map(resource).collect();
-            format!("{}: {}", zone.name, resources.join(", "))
-        })
-        .collect()
+/// Returns the zones as they are published, and the problems.
+fn zones(
+    allocatable: &v1::AllocatableResourcesResponse,
+    pods: &[v1::PodResources],
+    filter: &Filter,
+) -> (Vec<Zone>, BTreeSet<Problem>) {
+    let pods: Vec<&v1::PodResources> = pods.iter().collect();
+    let (zones, problems) = super::zones(&machine(), allocatable, &pods, filter);
+    (nrt::encode::zones(&zones, None), problems)
 }
 
 /// The worked example (rte.md 4.4), with a second NUMA node whose CPUs are all reserved.
@@ -99,7 +42,7 @@ fn worked_example() -> (v1::AllocatableResourcesResponse, Vec<v1::PodResources>)
 #[test]
 fn worked_example_gives_its_numbers() {
     let (allocatable, pods) = worked_example();
-    let (zones, problems) = zones(&machine(), &allocatable, &refs(&pods), &Filter::default());
+    let (zones, problems) = zones(&allocatable, &pods, &Filter::default());
     assert_eq!(
         shown(&zones),
         [
@@ -138,7 +81,7 @@ fn allocatable_becomes_zones(
         memory,
         devices,
     };
-    let (zones, problems) = zones(&machine(), &allocatable, &[], &Filter::default());
+    let (zones, problems) = zones(&allocatable, &[], &Filter::default());
     assert_eq!(shown(&zones), expected);
     assert!(problems.is_empty(), "{problems:?}");
 }
@@ -170,7 +113,7 @@ fn memory_over_two_nodes_is_charged_to_both_or_once(
         ..Filter::default()
     };
     let pods = [pod("p", container)];
-    let (zones, problems) = zones(&machine(), &allocatable, &refs(&pods), &filter);
+    let (zones, problems) = zones(&allocatable, &pods, &filter);
     let expected: Vec<String> = [0, 1]
         .map(|id| format!("node-{id}: memory 8589934592/4294967296/{}", available[id]))
         .into();
@@ -185,7 +128,7 @@ fn resources_on_no_numa_node_are_counted_apart() {
     pods[0].containers[0].dynamic_resources = vec![v1::DynamicResource::default()];
     let expected = [("claims", (0, 1)), ("ex.com/dev", (1, 1))];
     assert_eq!(
-        unzoned(&allocatable, &refs(&pods)),
+        unzoned(&allocatable, &pods.iter().collect::<Vec<_>>()),
         expected
             .map(|(name, amounts)| (name.to_owned(), amounts))
             .into()
@@ -200,7 +143,7 @@ fn what_does_not_fit_the_machine_is_told_and_left_out() {
         devices: vec![device("d0", on(&[-1])), device("d1", on(&[7]))],
     };
     let pods = [pod("p", exclusive(&[0, 1]))];
-    let (zones, problems) = zones(&machine(), &allocatable, &refs(&pods), &Filter::default());
+    let (zones, problems) = zones(&allocatable, &pods, &Filter::default());
     assert_eq!(
         shown(&zones)[0],
         "node-0: cpu 4/1/0, memory 9663676416/9663676416/9663676416"
@@ -225,56 +168,6 @@ fn hidden_resource_is_not_shown() {
         hidden_resources: ["memory".to_owned(), "cpu".to_owned()].into(),
         ..Filter::default()
     };
-    let (zones, _) = zones(&machine(), &allocatable, &refs(&pods), &filter);
+    let (zones, _) = zones(&allocatable, &pods, &filter);
     assert_eq!(shown(&zones)[0], "node-0: ex.com/dev 1/1/0");
-}
-
-#[test]
-fn hidden_pods_vanish_and_bad_patterns_match_nothing() {
-    let pattern = |namespace: &str, name: &str| PodPattern {
-        namespace_pattern: namespace.to_owned(),
-        name_pattern: name.to_owned(),
-    };
-    let mut filter = Filter::default();
-    let errors = filter.hide_pods(&[pattern("def*", "noisy-?"), pattern("[", "*")]);
-    assert_eq!(errors.len(), 1);
-    let mut pods = vec![
-        pod("noisy-1", exclusive(&[])),
-        pod("noisy-22", exclusive(&[])),
-    ];
-    let hidden = filter.remove_hidden_pods(&mut pods);
-    assert_eq!(hidden[0].name, "noisy-1");
-    let names: Vec<_> = pods.iter().map(|pod| pod.name.as_str()).collect();
-    assert_eq!(names, ["noisy-22"]);
-}
-
-#[test]
-fn cpus_of_the_reference_container_belong_to_nobody() {
-    let filter = Filter {
-        shared: Some(ContainerId {
-            namespace: "default".to_owned(),
-            pod_name: "rte".to_owned(),
-            container_name: "c".to_owned(),
-        }),
-        ..Filter::default()
-    };
-    let mut pods = vec![
-        pod("rte", exclusive(&[0, 1])),
-        pod("p", exclusive(&[3, 1, 2])),
-    ];
-    filter.remove_shared_cpus(&mut pods);
-    assert!(pods[0].containers[0].cpu_ids.is_empty());
-    assert_eq!(pods[1].containers[0].cpu_ids, [2, 3]);
-}
-
-#[rstest]
-#[case(0, "0")]
-#[case(999, "999")]
-#[case(1000, "1k")]
-#[case(33_554_432_000, "33554432k")]
-#[case(68_719_476_736, "68719476736")]
-#[case(5_000_000, "5M")]
-#[case(9_000_000_000_000_000_000, "9E")]
-fn amounts_are_written_canonically(#[case] value: i64, #[case] expected: &str) {
-    assert_eq!(decimal(value).0, expected);
 }

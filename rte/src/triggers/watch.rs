@@ -5,7 +5,7 @@
 //! with a full list, so a lost watch costs only time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
@@ -14,11 +14,11 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Request, WatchEvent, WatchParams};
 use kube::{Client, Resource as _};
-use podresources::v1;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::demand::{Demands, Key, WatchedPod};
+use crate::kubelet::demand::{Demands, WatchedPod};
+use crate::kubelet::terminal_pods::TerminalPods;
 
 /// Pause after a refused watch: the permission may be granted later.
 const REFUSED_PAUSE: Duration = Duration::from_mins(5);
@@ -28,25 +28,6 @@ const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(15);
 /// A watch that lasts this long counts as successful.
 const SUCCESS_AFTER: Duration = Duration::from_secs(10);
-
-/// The finished pods of the node, by namespace and name. Old kubelets still list such pods although they hold nothing any more. Clones
-/// share the data.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TerminalPods(Arc<Mutex<BTreeSet<Key>>>);
-
-impl TerminalPods {
-    /// Removes the finished pods from an answer of the kubelet.
-    pub(crate) fn exclude_from(&self, pods: &mut Vec<v1::PodResources>) {
-        let finished = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !finished.is_empty() {
-            pods.retain(|pod| !finished.contains(&(pod.namespace.clone(), pod.name.clone())));
-        }
-    }
-
-    fn change<T>(&self, act: impl FnOnce(&mut BTreeSet<Key>) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
 
 /// The objects of a watch.
 #[derive(Clone, Debug)]

@@ -13,25 +13,25 @@ const MAX_RECORDS: usize = 10;
 /// One computed fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Record {
+pub(crate) struct Record {
     /// The fingerprint.
-    pub fingerprint_computed: String,
+    pub(crate) fingerprint_computed: String,
     /// The pods, in the order of the kubelet's list.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pods: Vec<PodName>,
+    pub(crate) pods: Vec<PodName>,
     /// Name of the node.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub node_name: String,
+    pub(crate) node_name: String,
 }
 
 /// A pod, with the keys that readers of these files expect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct PodName {
+pub(crate) struct PodName {
     /// Namespace of the pod.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Name of the pod.
-    pub name: String,
+    pub(crate) name: String,
 }
 
 #[derive(Serialize)]
@@ -44,7 +44,7 @@ struct DatedRecord {
 
 /// The files with the records.
 #[derive(Default)]
-pub struct StatusDump {
+pub(crate) struct StatusDump {
     /// Contains only the last record.
     file: Option<PathBuf>,
     /// Contains the last few records.
@@ -54,7 +54,7 @@ pub struct StatusDump {
 impl StatusDump {
     /// Creates a dump: the last record goes to `file`, if given; the last ten go to a file named after the node in `dir`, if `dir` is given
     /// and exists.
-    pub fn new(file: Option<PathBuf>, dir: Option<&Path>, node: &str) -> Self {
+    pub(crate) fn new(file: Option<PathBuf>, dir: Option<&Path>, node: &str) -> Self {
         let history = dir.and_then(|dir| {
             if !dir.is_dir() {
                 tracing::warn!(dir = %dir.display(), "Base directory not found, will discard everything");
@@ -66,7 +66,7 @@ impl StatusDump {
     }
 
     /// Adds a record with the time `now`.
-    pub fn add(&mut self, record: &Record, now: Timestamp) {
+    pub(crate) fn add(&mut self, record: &Record, now: Timestamp) {
         if let Some(file) = &self.file {
             log_failure(file, replace(file, record));
         }

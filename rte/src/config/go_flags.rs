@@ -1,13 +1,16 @@
-//! The command line, by the rules of Go's `flag` package (rte.md 2.1): `-x` is `--x`, a boolean takes `=value` or nothing, and parsing
-//! stops at the first word that is not a flag.
+//! A command line by the rules of Go's `flag` package (rte.md 2.1): `-x` is `--x`, a boolean takes `=value` or nothing, and parsing stops at
+//! the first word that is not a flag. Pure, and without knowledge of any particular flag.
 //!
-//! Parsing only splits the words; [`crate::config::set_flag`] interprets the values.
+//! [`parse`] splits the words; [`boolean`], [`number`] and [`duration`] read values.
 
 use std::fmt::Write as _;
+use std::str::FromStr;
+
+use api::duration::GoDuration;
 
 /// What follows the name of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Nothing or `=true`, `=false`.
     Bool,
     /// A value, after `=` or as the next word.
@@ -16,27 +19,27 @@ pub enum Kind {
 
 /// A known flag.
 #[derive(Clone, Copy, Debug)]
-pub struct Spec {
+pub(crate) struct Spec {
     /// Name without dashes.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What follows the name.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// One line of the usage text.
-    pub usage: &'static str,
+    pub(crate) usage: &'static str,
 }
 
 /// The parsed command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Args {
+pub(crate) struct Args {
     /// Flags in the given order, with their values; a boolean without a value has `true`.
-    pub flags: Vec<(&'static str, String)>,
+    pub(crate) flags: Vec<(&'static str, String)>,
     /// All words after the flags.
-    pub positional: Vec<String>,
+    pub(crate) positional: Vec<String>,
 }
 
 /// The command line is not valid; the messages are those of Go.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// `-h` or `--help`, unless such a flag is defined.
     #[error("help requested")]
     Help,
@@ -62,7 +65,10 @@ pub enum Error {
 }
 
 /// Parses `words`, which do not include the program's name.
-pub fn parse(specs: &[Spec], words: impl IntoIterator<Item = String>) -> Result<Args, Error> {
+pub(crate) fn parse(
+    specs: &[Spec],
+    words: impl IntoIterator<Item = String>,
+) -> Result<Args, Error> {
     let mut args = Args::default();
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
@@ -100,7 +106,7 @@ pub fn parse(specs: &[Spec], words: impl IntoIterator<Item = String>) -> Result<
 }
 
 /// Returns the usage text of all flags.
-pub fn usage(program: &str, specs: &[Spec]) -> String {
+pub(crate) fn usage(program: &str, specs: &[Spec]) -> String {
     let mut text = format!("Usage of {program}:\n");
     for spec in specs {
         let value = match spec.kind {
@@ -111,6 +117,29 @@ pub fn usage(program: &str, specs: &[Spec]) -> String {
             .expect("writing to a string cannot fail");
     }
     text
+}
+
+/// Reads a boolean.
+pub(crate) fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(parse_error()),
+    }
+}
+
+/// Reads a whole number.
+pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| parse_error())
+}
+
+/// Reads a duration such as `1m30s`.
+pub(crate) fn duration(text: &str) -> Result<GoDuration, String> {
+    text.parse().map_err(|_| parse_error())
+}
+
+fn parse_error() -> String {
+    "parse error".to_owned()
 }
 
 #[cfg(test)]

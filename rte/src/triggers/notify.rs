@@ -15,7 +15,7 @@ const BUFFER: usize = 4096;
 
 /// The file cannot be used for notifications.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The path exists, and is a file with content or not a regular file.
     #[error("cannot use \"{}\": already exists with size={size} isRegular={regular}", path.display())]
     AlreadyExists {
@@ -53,7 +53,7 @@ pub enum Error {
 }
 
 /// Creates the file and its directories. Accepts an existing empty file.
-pub fn prepare(path: &Path) -> Result<(), Error> {
+pub(crate) fn prepare(path: &Path) -> Result<(), Error> {
     let (Some(dir), true) = (
         path.parent(),
         path.is_absolute() && path.file_name().is_some(),
@@ -91,7 +91,7 @@ pub fn prepare(path: &Path) -> Result<(), Error> {
 }
 
 /// Watches one file.
-pub struct Watcher {
+pub(crate) struct Watcher {
     events: EventStream<Vec<u8>>,
     path: PathBuf,
     name: OsString,
@@ -99,7 +99,7 @@ pub struct Watcher {
 
 impl Watcher {
     /// Starts the watch; needs tokio's runtime.
-    pub fn new(path: &Path) -> Result<Self, Error> {
+    pub(crate) fn new(path: &Path) -> Result<Self, Error> {
         let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Error::Path(path.to_owned()));
         };
@@ -122,7 +122,7 @@ impl Watcher {
     }
 
     /// Waits until the file is written or touched. All events since the last call are merged into one.
-    pub async fn next(&mut self) -> Result<(), Error> {
+    pub(crate) async fn next(&mut self) -> Result<(), Error> {
         while !self.concerns_file().await? {}
         while let Some(event) = self.concerns_file().now_or_never() {
             event?;

@@ -8,10 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podresources::v1;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-
-const CPU: &str = "cpu";
-const MEMORY: &str = "memory";
-const HUGEPAGES: &str = "hugepages-";
+use topology::resource::ResourceName;
 
 /// Namespace and name of a pod.
 pub(crate) type Key = (String, String);
@@ -177,9 +174,10 @@ impl WatchedContainer {
             if milli <= 0 {
                 continue;
             }
-            if resource == CPU {
+            let name = ResourceName::from(resource.as_str());
+            if name.is_cpu() {
                 requested.cpus |= is_pinned && milli % 1000 == 0;
-            } else if resource == MEMORY || resource.starts_with(HUGEPAGES) {
+            } else if name.is_memory_like() {
                 requested.memory |= is_pinned;
             } else if resource.contains('/') {
                 requested.devices.push(resource);
@@ -195,7 +193,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::monitor::tests::{device, memory, on, pod};
+    use crate::testing::{device, memory, on, pod};
 
     fn seen(containers: &Value, further: &Value) -> Demand {
         let mut object = json!({

@@ -21,7 +21,7 @@ const SYSTEM_AUTHORITIES: &[&str] = &[
 
 /// Metrics cannot be served; every cause is an error in the configuration.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The port is not valid.
     #[error("invalid port: {0}")]
     Port(i64),
@@ -38,7 +38,7 @@ pub enum Error {
 
 /// Serves metrics and `checks` until `stop` is cancelled. Returns `None` when metrics are disabled, or when the port cannot be bound: that
 /// is logged, and the exporter works without metrics.
-pub async fn start(
+pub(crate) async fn start(
     config: &TopologyExporter,
     registry: Registry,
     checks: daemon::admin::Checks,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use podresources::v1;
 use tokio::time::Instant;
 
-use crate::demand::{Demands, Key, Offer};
+use super::demand::{Demands, Key, Offer};
 
 /// How long a pod with an unknown spec must hold the same resources. The kubelet assigns them within milliseconds.
 pub(crate) const QUIET_TIME: Duration = Duration::from_millis(60);
@@ -117,8 +117,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::demand::WatchedPod;
-    use crate::monitor::tests::pod;
+    use crate::kubelet::demand::WatchedPod;
+    use crate::testing::pod;
 
     /// A kubelet with CPUs to assign, and a clock.
     struct Scene {

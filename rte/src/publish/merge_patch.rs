@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// Returns the patch; `None` when the documents are equal.
-pub fn diff(from: &Value, to: &Value) -> Option<Value> {
+pub(super) fn diff(from: &Value, to: &Value) -> Option<Value> {
     if from == to {
         return None;
     }

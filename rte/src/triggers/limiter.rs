@@ -11,7 +11,7 @@ const SLACK: u32 = 10;
 ///
 /// Unlike upstream, no event is dropped: the caller waits, and events that arrive meanwhile are merged into one.
 #[derive(Clone, Debug)]
-pub struct Limiter {
+pub(crate) struct Limiter {
     interval: Duration,
     /// When the bucket becomes empty if no further event arrives.
     empty_at: Option<Instant>,
@@ -19,7 +19,7 @@ pub struct Limiter {
 
 impl Limiter {
     /// Creates a limit of `events` per `unit`. `None` (no limit) if either is not positive.
-    pub fn new(events: i64, unit: Duration) -> Option<Self> {
+    pub(crate) fn new(events: i64, unit: Duration) -> Option<Self> {
         let events = u32::try_from(events).ok().filter(|events| *events > 0)?;
         let interval = unit
             .checked_div(events)
@@ -31,7 +31,7 @@ impl Limiter {
     }
 
     /// Counts an event that arrives at `now` and returns when it may pass.
-    pub fn admit(&mut self, now: Instant) -> Instant {
+    pub(crate) fn admit(&mut self, now: Instant) -> Instant {
         let empty_at = self.empty_at.map_or(now, |at| at.max(now));
         self.empty_at = Some(empty_at + self.interval);
         let full = self.interval * SLACK;

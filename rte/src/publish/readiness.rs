@@ -1,8 +1,6 @@
 //! Writes conditions of the exporter's own pod (rte.md 8.1). The pod's manifest lists them as readiness gates, so the pod is Ready only
 //! when scans and writes succeed.
 
-use std::time::Duration;
-
 use api::conditions;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -11,36 +9,30 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use serde_json::Value;
 
-/// Time limit of one call to the API server.
-const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// How many conflicts one report resolves by reading and writing again.
-const MAX_CONFLICTS: usize = 4;
+use super::call::{self, MAX_CONFLICTS, bounded};
 
 /// The result of the last cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub(crate) struct Report {
     /// The kubelet answered.
-    pub fetched: bool,
+    pub(crate) fetched: bool,
     /// Whether the object is up to date; `None` if no write was attempted.
-    pub updated: Option<bool>,
+    pub(crate) updated: Option<bool>,
 }
 
 /// The status of the pod could not be written.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The API server refused the call.
+pub(crate) enum Error {
+    /// A call to the API server failed.
     #[error("failed to update pod status with conditions")]
-    Call(#[source] Box<kube::Error>),
-    /// The API server did not answer.
-    #[error("failed to update pod status with conditions: no answer within {} s", CALL_TIMEOUT.as_secs())]
-    Timeout,
+    Call(#[source] call::Error),
     /// Every attempt conflicted with another write.
     #[error("failed to update pod status with conditions: too many conflicts")]
     Conflicts,
 }
 
 /// Writes the conditions of one pod if they differ from the last written ones.
-pub struct Reporter {
+pub(crate) struct Reporter {
     /// Uses untyped objects: code for every field of a pod would take more memory than the rest of the exporter.
     pods: Api<DynamicObject>,
     pod: String,
@@ -49,7 +41,7 @@ pub struct Reporter {
 
 impl Reporter {
     /// Creates a reporter for the pod of that name.
-    pub fn new(client: Client, namespace: &str, pod: &str) -> Self {
+    pub(crate) fn new(client: Client, namespace: &str, pod: &str) -> Self {
         Self {
             pods: Api::namespaced_with(client, namespace, &ApiResource::erase::<Pod>(&())),
             pod: pod.to_owned(),
@@ -58,7 +50,7 @@ impl Reporter {
     }
 
     /// Writes the conditions that changed, with `now` as their transition time.
-    pub async fn report(&mut self, report: Report, now: Timestamp) -> Result<(), Error> {
+    pub(crate) async fn report(&mut self, report: Report, now: Timestamp) -> Result<(), Error> {
         let changed: Vec<PodCondition> = conditions(report, now)
             .into_iter()
             .filter(|condition| !self.written.iter().any(|written| same(written, condition)))
@@ -67,20 +59,17 @@ impl Reporter {
             return Ok(());
         }
         for _ in 0..MAX_CONFLICTS {
-            let mut pod = bounded(self.pods.get(&self.pod)).await?;
+            let found = bounded(self.pods.get(&self.pod)).await;
+            let mut pod = found.map_err(Error::Call)?;
             set(&mut pod, &changed);
-            match bounded(
-                self.pods
-                    .replace_status(&self.pod, &PostParams::default(), &pod),
-            )
-            .await
-            {
+            let parameters = PostParams::default();
+            match bounded(self.pods.replace_status(&self.pod, &parameters, &pod)).await {
                 Ok(_pod) => {
                     merge(&mut self.written, &changed);
                     return Ok(());
                 }
-                Err(Error::Call(error)) if is_conflict(&error) => {}
-                Err(error) => return Err(error),
+                Err(error) if error.code() == Some(409) => {}
+                Err(error) => return Err(Error::Call(error)),
             }
         }
         Err(Error::Conflicts)
@@ -146,17 +135,6 @@ fn set(pod: &mut DynamicObject, changed: &[PodCondition]) {
 fn merge(present: &mut Vec<PodCondition>, changed: &[PodCondition]) {
     present.retain(|condition| !changed.iter().any(|new| new.type_ == condition.type_));
     present.extend_from_slice(changed);
-}
-
-fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409)
-}
-
-async fn bounded<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
-    match tokio::time::timeout(CALL_TIMEOUT, call).await {
-        Ok(answer) => answer.map_err(|error| Error::Call(Box::new(error))),
-        Err(_elapsed) => Err(Error::Timeout),
-    }
 }
 
 #[cfg(test)]
