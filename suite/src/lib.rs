@@ -7,22 +7,17 @@
 //! `faults` extend it), [`scenarios`] (all of them), [`session`] (one run), [`setup`] (how a cluster becomes ready), [`select`] and
 //! [`labels`] (which scenarios run), [`cli`] (the command line).
 
-pub mod arena;
 pub mod binaries;
-pub mod checks;
 pub mod cli;
 mod collect;
 pub mod context;
 pub mod facts;
-mod faults;
 pub mod interrupt;
 pub mod labels;
 pub mod ledger;
 pub mod machine_pools;
 pub mod observed;
 mod pace;
-pub mod padding;
-pub mod probe;
 pub mod recorder;
 pub mod resources;
 pub mod run;
@@ -30,10 +25,7 @@ pub mod scenario;
 pub mod scenarios;
 pub mod select;
 pub mod session;
-pub mod settle;
 pub mod setup;
-mod stack;
 #[cfg(test)]
 mod testing;
-pub mod tls_probe;
 pub mod workload;

@@ -1,5 +1,6 @@
 //! The scenarios of the catalogue, one module per area, with its ids and labels (scenarios-serial.md 8, 9).
 
+mod area;
 mod byres;
 mod cache;
 mod config;
@@ -21,6 +22,7 @@ mod rtetols;
 mod sched;
 mod schedrst;
 mod stall;
+mod steps;
 mod taint;
 mod tls;
 mod tmpol;
@@ -58,33 +60,6 @@ pub fn all() -> Vec<Scenario> {
     all.extend(tls::scenarios());
     all.extend(install::scenarios());
     all
-}
-
-/// Returns the labels of a scenario: those of the suite, of its file and table, and its own.
-fn labels(common: &[&'static str], own: &str) -> Vec<&'static str> {
-    let mut labels = vec!["e2e:serial"];
-    labels.extend(common);
-    for word in own.split_whitespace() {
-        let known = crate::labels::KNOWN.iter().find(|known| **known == word);
-        labels.push(
-            known
-                .copied()
-                .expect("labels of the tables are in the list of known labels"),
-        );
-    }
-    labels
-}
-
-/// Builds the title as in the catalogue: containers, table, tags, text.
-fn title(context: &str, test_id: Option<u32>, tags: &str, text: &str) -> String {
-    let id = test_id.map_or(String::new(), |id| format!("[test_id:{id}]"));
-    let tags = format!("{id}{tags}");
-    [context, &tags, text]
-        .iter()
-        .filter(|part| !part.is_empty())
-        .copied()
-        .collect::<Vec<_>>()
-        .join(" ")
 }
 
 /// Parses several lists in the catalogue's notation, separated by semicolons.

@@ -8,28 +8,38 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::arena::{Arena, Fit};
-use crate::checks::{node_of, phase};
 use crate::context::Context;
+use crate::context::arena::{Arena, Fit};
+use crate::context::checks::{node_of, phase};
 use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources};
-use crate::scenario::{Body, Need, Scenario, StepError, body};
-use crate::scenarios::fundamentals::all_scheduled;
-use crate::scenarios::{labels, title};
+use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenarios::area::Area;
+use crate::scenarios::steps;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str = "scheduler cache";
-const INTERFERENCE: &str = "scheduler cache should keep possibly-fitting pod in pending state until overreserve is corrected by \
-    update handling interference";
-const LABELS: &[&str] = &[
-    "tier0",
-    "scheduler",
-    "cache",
-    "feature:cache",
-    "periodic_update",
-    "openshift",
-    "podburst",
-];
+const AREA: Area = Area {
+    context: "scheduler cache",
+    labels: &[
+        "tier0",
+        "scheduler",
+        "cache",
+        "feature:cache",
+        "periodic_update",
+        "openshift",
+        "podburst",
+    ],
+    needs: &[Need::nodes(2), Need::CacheResync],
+};
+const WITH_DEVICE: Area = Area {
+    needs: &[Need::nodes(2), Need::CacheResync, Need::Device("d3")],
+    ..AREA
+};
+const INTERFERENCE: Area = Area {
+    context: "scheduler cache should keep possibly-fitting pod in pending state until overreserve is corrected by \
+        update handling interference",
+    ..AREA
+};
 /// Label of the pods that another scheduler places.
 const INTERFERES: &str = "e2e.test.openshift-kni.io/scheduler-interference";
 /// The scheduler that comes with Kubernetes.
@@ -65,68 +75,40 @@ static BURSTABLE: Load = Load {
 };
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, test_id, own, context, text, more: Option<Need>, body: Body| Scenario {
-        id,
-        test_id: Some(test_id),
-        title: title(context, Some(test_id), "", text),
-        labels: labels(LABELS, own),
-        needs: [
-            Need::Nodes {
-                count: 2,
-                scope: None,
-            },
-            Need::CacheResync,
-        ]
-        .into_iter()
-        .chain(more)
-        .collect(),
-        body,
-    };
-    let d3 = || Some(Need::Device("d3"));
     vec![
-        scenario(
+        AREA.scenario(
             "cache/overreserve-corrected",
             85786,
             "",
-            CONTEXT,
             "should keep possibly-fitting pod in pending state until overreserve is corrected by update",
-            None,
             body(|ctx| Box::pin(overreserve_corrected(ctx))),
         ),
-        scenario(
+        INTERFERENCE.scenario(
             "cache/interference-gu",
             85787,
             "qos:gu",
-            INTERFERENCE,
             "from GU pods, low",
-            None,
             body(|ctx| Box::pin(interference(ctx, &GUARANTEED))),
         ),
-        scenario(
+        INTERFERENCE.scenario(
             "cache/interference-bu",
             85788,
             "qos:bu",
-            INTERFERENCE,
             "from BU pods, moderate",
-            None,
             body(|ctx| Box::pin(interference(ctx, &BURSTABLE))),
         ),
-        scenario(
+        WITH_DEVICE.scenario(
             "cache/non-fitting-stays-pending",
             85789,
             "",
-            CONTEXT,
             "should keep non-fitting pod in pending state forever",
-            d3(),
             body(|ctx| Box::pin(non_fitting_stays_pending(ctx))),
         ),
-        scenario(
+        WITH_DEVICE.scenario(
             "cache/unblocked-on-delete",
             85790,
             "",
-            CONTEXT,
             "should unblock non-fitting pod in pending state when resources are freed (pod deleted)",
-            d3(),
             body(|ctx| Box::pin(unblocked_on_delete(ctx))),
         ),
     ]
@@ -176,15 +158,11 @@ pub(super) async fn one_for_each_zone(
     let plans: Vec<PodPlan> = (0..2 * arena.nodes().len())
         .map(|index| {
             let resources = ResourceRequest::Limits(request.clone());
-            arena.confine(PodPlan::new(
-                &format!("{name}-{index}"),
-                ctx.scheduler(),
-                [resources],
-            ))
+            arena.plan(ctx, &format!("{name}-{index}"), [resources])
         })
         .collect();
     let pods = all_run(ctx, &plans, CORRECTED).await?;
-    all_scheduled(ctx, &pods).await
+    steps::stack_placed_all(ctx, &pods).await
 }
 
 /// Computes the CPUs of each pod: whole cores, 6 tenths of an equal share of the zone. The divisions are those of the catalogue.
@@ -238,7 +216,7 @@ async fn interference(ctx: &Context, load: &Load) -> Result<(), StepError> {
             .as_ref()
             .is_some_and(|name| ours.contains(name))
     });
-    all_scheduled(ctx, &pods).await
+    steps::stack_placed_all(ctx, &pods).await
 }
 
 /// Creates one pod more than there are nodes; each node has room for one, because only one zone has the devices and a pod takes most CPUs
@@ -279,17 +257,12 @@ async fn one_too_many(
         .step(title, async {
             for name in &names {
                 let resources = ResourceRequest::Limits(request.clone());
-                ctx.create(
-                    arena
-                        .confine(PodPlan::new(name, ctx.scheduler(), [resources]))
-                        .pod(),
-                )
-                .await?;
+                ctx.create(arena.plan(ctx, name, [resources]).pod()).await?;
             }
             all_but_one(ctx, &names).await
         })
         .await?;
-    all_scheduled(ctx, &running).await?;
+    steps::stack_placed_all(ctx, &running).await?;
     let runs: BTreeSet<_> = running
         .iter()
         .filter_map(|pod| pod.metadata.name.as_deref())
@@ -359,7 +332,7 @@ async fn unblocked_on_delete(ctx: &Context) -> Result<(), StepError> {
             ctx.pods_running_within(&[left], INTERFERED),
         )
         .await?;
-    all_scheduled(ctx, &pods).await
+    steps::stack_placed_all(ctx, &pods).await
 }
 
 #[cfg(test)]

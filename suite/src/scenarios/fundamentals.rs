@@ -1,16 +1,22 @@
 //! Bursts of pods are placed without stalls (scenarios-serial.md 8.12).
 
-use k8s_openapi::api::core::v1::Pod;
-
-use crate::arena::{Arena, Fit};
 use crate::context::Context;
+use crate::context::arena::{Arena, Fit};
 use crate::resources::{CPU, Resources};
 use crate::scenario::{Need, Scenario, StepError, body};
-use crate::scenarios::{labels, title};
-use crate::workload::{PodPlan, ResourceRequest};
+use crate::scenarios::area::Area;
+use crate::scenarios::steps;
+use crate::workload::ResourceRequest;
 
-const CONTEXT: &str = "numaresources fundamentals non-regression";
-const LABELS: &[&str] = &["serial", "fundamentals", "scheduler", "feature:nonreg"];
+const ONE_NODE: Area = Area {
+    context: "numaresources fundamentals non-regression [node1] against a single node",
+    labels: &["serial", "fundamentals", "scheduler", "feature:nonreg"],
+    needs: &[Need::nodes(1), Need::CacheResync],
+};
+const ALL_NODES: Area = Area {
+    context: "numaresources fundamentals non-regression [nodeAll] against all the available worker nodes",
+    ..ONE_NODE
+};
 /// CPUs of each pod.
 const CPUS: i64 = 2;
 /// Number of resync periods within which all pods must run.
@@ -89,34 +95,12 @@ static ROWS: &[Row] = &[
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    ROWS.iter()
-        .map(|row| {
-            let table = if row.one_node {
-                "[node1] against a single node"
-            } else {
-                "[nodeAll] against all the available worker nodes"
-            };
-            Scenario {
-                id: row.id,
-                test_id: Some(row.test_id),
-                title: title(
-                    &format!("{CONTEXT} {table}"),
-                    Some(row.test_id),
-                    "",
-                    row.text,
-                ),
-                labels: labels(LABELS, row.labels),
-                needs: vec![
-                    Need::Nodes {
-                        count: 1,
-                        scope: None,
-                    },
-                    Need::CacheResync,
-                ],
-                body: body(move |ctx| Box::pin(run(ctx, row))),
-            }
-        })
-        .collect()
+    let scenario = |row: &'static Row| {
+        let area = if row.one_node { ONE_NODE } else { ALL_NODES };
+        let run = body(move |ctx| Box::pin(run(ctx, row)));
+        area.scenario(row.id, row.test_id, row.labels, row.text, run)
+    };
+    ROWS.iter().map(scenario).collect()
 }
 
 /// Returns the number of pods: 150 % of one zone on one node; 125 % of one zone on each of all nodes. The divisions are those of the
@@ -167,8 +151,7 @@ pub(super) async fn burst(
             ),
             async {
                 let pods = names.iter().map(|name| {
-                    let mut plan =
-                        arena.confine(PodPlan::new(name, ctx.scheduler(), [resources()]));
+                    let mut plan = arena.plan(ctx, name, [resources()]);
                     if one_node {
                         plan = plan.on_nodes_with(api::labels::HOSTNAME, &arena.target().node);
                     }
@@ -179,18 +162,7 @@ pub(super) async fn burst(
             },
         )
         .await?;
-    all_scheduled(ctx, &pods).await
-}
-
-/// Checks that the scheduler under test placed each of these pods.
-pub(super) async fn all_scheduled(ctx: &Context, pods: &[Pod]) -> Result<(), StepError> {
-    ctx.step("the scheduler under test placed each of them", async {
-        for pod in pods {
-            ctx.scheduled_by_stack(pod).await?;
-        }
-        Ok(())
-    })
-    .await
+    steps::stack_placed_all(ctx, &pods).await
 }
 
 #[cfg(test)]

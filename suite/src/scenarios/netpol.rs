@@ -10,14 +10,17 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 
-use super::rte::exporters;
 use crate::context::Context;
 use crate::recorder::PollResult;
-use crate::scenario::{Body, Need, Scenario, StepError, body};
-use crate::scenarios::{labels as all_labels, title};
+use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenarios::area::Area;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str = "network policies are applied traffic behavior";
+const AREA: Area = Area {
+    context: "network policies are applied traffic behavior",
+    labels: &["feature:netpols"],
+    needs: &[Need::NetworkPolicies],
+};
 /// Ports of the operator's metrics and health endpoints (operator.md 6.7).
 const OPERATOR_METRICS: u16 = 8080;
 const OPERATOR_HEALTH: u16 = 8081;
@@ -27,36 +30,32 @@ const EXPORTER_METRICS: u16 = 2112;
 const LIMIT: &str = "5";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, test_id, text, body: Body| Scenario {
-        id,
-        test_id: Some(test_id),
-        title: title(CONTEXT, Some(test_id), "", text),
-        labels: all_labels(&["feature:netpols"], ""),
-        needs: vec![Need::NetworkPolicies],
-        body,
-    };
     vec![
-        scenario(
+        AREA.scenario(
             "netpol/operator-api",
             85771,
+            "",
             "operator -> API server",
             body(|ctx| Box::pin(reaches_api_server(ctx, Part::Operator))),
         ),
-        scenario(
+        AREA.scenario(
             "netpol/sched-api",
             85772,
+            "",
             "scheduler -> API server",
             body(|ctx| Box::pin(reaches_api_server(ctx, Part::Scheduler))),
         ),
-        scenario(
+        AREA.scenario(
             "netpol/rte-api",
             85773,
+            "",
             "rte worker -> API server",
             body(|ctx| Box::pin(reaches_api_server(ctx, Part::Exporter))),
         ),
-        scenario(
+        AREA.scenario(
             "netpol/prom-operator-metrics",
             85774,
+            "",
             "prometheus operator -> numaresouces operator metrics endpoint",
             body(|ctx| {
                 Box::pin(reaches(
@@ -67,9 +66,10 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 ))
             }),
         ),
-        scenario(
+        AREA.scenario(
             "netpol/prom-rte-metrics",
             85775,
+            "",
             "prometheus operator -> numaresouces rte worker endpoint",
             body(|ctx| {
                 Box::pin(reaches(
@@ -80,9 +80,10 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 ))
             }),
         ),
-        scenario(
+        AREA.scenario(
             "netpol/sched-operator",
             85776,
+            "",
             "scheduler -> operator",
             body(|ctx| {
                 Box::pin(is_blocked(
@@ -93,9 +94,10 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 ))
             }),
         ),
-        scenario(
+        AREA.scenario(
             "netpol/operator-prom",
             85777,
+            "",
             "numaresouces operator -> prometheus operator",
             body(|ctx| {
                 Box::pin(is_blocked(
@@ -106,9 +108,10 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 ))
             }),
         ),
-        scenario(
+        AREA.scenario(
             "netpol/prom-operator-health",
             85778,
+            "",
             "prometheus operator -> numaresouces operator",
             body(|ctx| {
                 Box::pin(is_blocked(
@@ -149,7 +152,7 @@ impl Part {
                 all.list(&ListParams::default().labels(&ours)).await?.items
             }
             Self::Scheduler => ctx.scheduler_pods().await?,
-            Self::Exporter => exporters(ctx).await?,
+            Self::Exporter => ctx.exporters().await?,
             Self::Prometheus => return prometheus(ctx).await,
         };
         let pod = pods.into_iter().next();

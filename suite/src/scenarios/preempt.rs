@@ -6,20 +6,22 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, ObjectMeta};
 use serde_json::json;
 
-use crate::arena::Fit;
-use crate::checks::{describe, phase};
+use crate::context::arena::Fit;
+use crate::context::checks::{describe, phase};
+use crate::context::padding::{NUMACELL, amounts_to_pad};
 use crate::context::{Context, RUN_LABEL};
 use crate::observed::NodeTopology;
-use crate::padding::{NUMACELL, amounts_to_pad};
 use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources};
-use crate::scenario::{Body, Need, Scenario, StepError, body};
-use crate::scenarios::{labels, title};
+use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenarios::area::Area;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str =
-    "[serial][disruptive][scheduler] numaresources priority-based workload placement";
-const LABELS: &[&str] = &["disruptive", "scheduler", "feature:preemption"];
+const AREA: Area = Area {
+    context: "[serial][disruptive][scheduler] numaresources priority-based workload placement",
+    labels: &["disruptive", "scheduler", "feature:preemption"],
+    needs: &[Need::nodes(1)],
+};
 const CRITICAL: &str = "system-node-critical";
 const LOW: &str = "e2e-preemption-low";
 const MEDIUM: &str = "e2e-preemption-medium";
@@ -81,34 +83,23 @@ static ROWS: &[Row] = &[
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, own, text: &str, body: Body| Scenario {
-        id,
-        test_id: None,
-        title: title(CONTEXT, None, "", text),
-        labels: labels(LABELS, own),
-        needs: vec![Need::Nodes {
-            count: 1,
-            scope: None,
-        }],
-        body,
+    let pair = |row: &'static Row| {
+        let text = format!("should work as expected {}", row.text);
+        let run = body(move |ctx| Box::pin(one_by_one(ctx, row)));
+        AREA.scenario(row.id, None, "tier2", &text, run)
     };
-    let mut all: Vec<Scenario> = ROWS
-        .iter()
-        .map(|row| {
-            let text = format!("should work as expected {}", row.text);
-            let run = body(move |ctx| Box::pin(one_by_one(ctx, row)));
-            scenario(row.id, "tier2", &text, run)
-        })
-        .collect();
+    let mut all: Vec<Scenario> = ROWS.iter().map(pair).collect();
     all.extend([
-        scenario(
+        AREA.scenario(
             "preempt/mixed-priorities",
+            None,
             "",
             "should evict the lowest priority that is enough, and no more",
             body(|ctx| Box::pin(mixed_priorities(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "preempt/burst-no-false-eviction",
+            None,
             "",
             "should not evict when a burst of pods of two priorities fits",
             body(|ctx| Box::pin(burst_fits(ctx))),

@@ -12,68 +12,68 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::checks::node_of;
 use crate::context::Context;
+use crate::context::checks::node_of;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
-use crate::scenario::{Body, Scenario, StepError, body};
-use crate::scenarios::{labels, title};
+use crate::scenario::{Scenario, StepError, body};
+use crate::scenarios::area::Area;
 
 mod hosts;
 mod images;
 mod installed;
 
-const UPDATES: &str = "[Scheduler] scheduler object updates";
-const SPREAD: &str =
-    "[Scheduler] scheduler object updates testing deployment TopologySpreadConstraints";
-
-/// Builds a scenario from one line of the catalogue.
-fn scenario(id: &'static str, context: &str, text: &str, body: Body) -> Scenario {
-    Scenario {
-        id,
-        test_id: None,
-        title: title(context, None, "", text),
-        labels: labels(&["disruptive", "scheduler"], ""),
-        needs: Vec::new(),
-        body,
-    }
-}
+const UPDATES: Area = Area {
+    context: "[Scheduler] scheduler object updates",
+    labels: &["disruptive", "scheduler"],
+    needs: &[],
+};
+const SPREAD: Area = Area {
+    context: "[Scheduler] scheduler object updates testing deployment TopologySpreadConstraints",
+    ..UPDATES
+};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let mut all = vec![
-        scenario(
+        UPDATES.scenario(
             "sched/react-owned",
-            UPDATES,
+            None,
+            "",
             "should react to owned objects changes",
             body(|ctx| Box::pin(owned_objects_are_restored(ctx))),
         ),
-        scenario(
+        UPDATES.scenario(
             "sched/resync-period",
-            UPDATES,
+            None,
+            "",
             "should change the cache resync period",
             body(|ctx| Box::pin(period_is_passed_on(ctx))),
         ),
-        scenario(
+        SPREAD.scenario(
             "sched/spread-nodes",
-            SPREAD,
+            None,
+            "",
             "should have each replica on a node of its own",
             body(|ctx| Box::pin(replicas_are_spread(ctx))),
         ),
-        scenario(
+        SPREAD.scenario(
             "sched/replicas-0",
-            SPREAD,
+            None,
+            "",
             "should have no replica when none is asked for",
             body(|ctx| Box::pin(no_replica_is_left(ctx))),
         ),
-        scenario(
+        SPREAD.scenario(
             "sched/replicas-same",
-            SPREAD,
+            None,
+            "",
             "should change nothing when the number of replicas that is there is asked for",
             body(|ctx| Box::pin(same_replicas_change_nothing(ctx))),
         ),
-        scenario(
+        SPREAD.scenario(
             "sched/replicas-1",
-            SPREAD,
+            None,
+            "",
             "should have one replica when one is asked for",
             body(|ctx| Box::pin(one_replica_is_left(ctx))),
         ),

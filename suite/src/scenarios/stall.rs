@@ -3,25 +3,29 @@
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::json;
 
-use crate::arena::{Arena, Fit};
-use crate::checks::{describe, phase};
 use crate::context::Context;
+use crate::context::arena::{Arena, Fit};
+use crate::context::checks::{describe, phase};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Need, Scenario, StepError, body};
-use crate::scenarios::{cache, fundamentals, labels, title};
+use crate::scenarios::area::Area;
+use crate::scenarios::{cache, fundamentals};
 use crate::workload::{PodPlan, ResourceRequest};
 
-const LABELS: &[&str] = &[
-    "scheduler",
-    "cache",
-    "stall",
-    "feature:cache",
-    "feature:stall",
-    "periodic_update",
-    "openshift",
-];
-const NO_STALLS: &str = "[serial][scheduler][cache] scheduler cache stall should be able to schedule pods with no stalls";
+const AREA: Area = Area {
+    context: "[serial][scheduler][cache] scheduler cache stall should be able to schedule pods with no stalls",
+    labels: &[
+        "scheduler",
+        "cache",
+        "stall",
+        "feature:cache",
+        "feature:stall",
+        "periodic_update",
+        "openshift",
+    ],
+    needs: &[Need::nodes(2), Need::CacheResync],
+};
 /// Name of the job of other pods.
 const JOB: &str = "generic-pause";
 
@@ -172,22 +176,11 @@ static ROWS: &[Row] = &[
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    ROWS.iter()
-        .map(|row| Scenario {
-            id: row.id,
-            test_id: Some(row.test_id),
-            title: title(NO_STALLS, Some(row.test_id), "", row.text),
-            labels: labels(LABELS, row.labels),
-            needs: vec![
-                Need::Nodes {
-                    count: 2,
-                    scope: None,
-                },
-                Need::CacheResync,
-            ],
-            body: body(move |ctx| Box::pin(run(ctx, row))),
-        })
-        .collect()
+    let scenario = |row: &'static Row| {
+        let run = body(move |ctx| Box::pin(run(ctx, row)));
+        AREA.scenario(row.id, row.test_id, row.labels, row.text, run)
+    };
+    ROWS.iter().map(scenario).collect()
 }
 
 async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {

@@ -348,8 +348,8 @@ async fn pods_not_ready(client: &Client) -> Result<String, StepError> {
     let pods = pods.list(&ListParams::default()).await?.items;
     let waiting: Vec<_> = pods
         .iter()
-        .filter(|pod| !crate::checks::is_ready(pod))
-        .map(crate::checks::describe)
+        .filter(|pod| !crate::context::checks::is_ready(pod))
+        .map(crate::context::checks::describe)
         .collect();
     Ok(if waiting.is_empty() {
         format!("all {} pods are ready", pods.len())
@@ -364,12 +364,12 @@ mod tests {
     use testbed::lane;
 
     use super::*;
-    use crate::setup::Lane;
+    use crate::setup::ClusterSource;
     use crate::testing;
 
     fn options() -> Options {
         Options {
-            lane: Lane::Kubeconfig("x".into()),
+            cluster: ClusterSource::Kubeconfig("x".into()),
             install: false,
             run: "run".to_owned(),
             ..Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong")

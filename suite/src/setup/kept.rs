@@ -17,8 +17,8 @@ use testbed::lane::Lane;
 use super::reference::Reference;
 use super::{Options, connect, install, manifests};
 use crate::binaries::{self, Build, OPERATOR, PROGRAMS, SCHEDULER, TESTBED};
-use crate::checks::{Rollout, describe, is_ready};
 use crate::context::chain;
+use crate::context::checks::{Rollout, describe, is_ready};
 use crate::recorder::{PollResult, Recorder};
 use crate::scenario::StepError;
 

@@ -25,17 +25,15 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
-use suite::checks::node_of;
-use suite::interrupt::Interrupt;
+use suite::context::checks::node_of;
 use suite::run;
-use suite::session::Session;
 use suite::setup::Options;
 use testbed::faults::{Disturbance, FAULT_HOLDER, Faults, Process};
 use testbed::lane;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::harness::{report_paths, runtime};
+use crate::harness::{report_paths, runtime, start, within};
 
 const NAMESPACE: &str = "churn";
 /// Number of clients that each run one pod after another. Together they request more than the cluster has.
@@ -51,8 +49,8 @@ const ENDED_AFTER_FAULT: usize = 2 * CLIENTS as usize;
 const RELEVANT_BEFORE_REFUSAL: Duration = Duration::from_secs(3);
 /// How often the only scheduler is replaced.
 const REPLACEMENTS: usize = 12;
-/// Time between two polls.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Time between two attempts to create a pod.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 #[test]
 fn restarts_have_no_pod_refused_and_none_forgotten() {
@@ -96,14 +94,7 @@ async fn check(lane: lane::Lane, schedulers: Schedulers) {
     let paths = report_paths(&format!("churn/{}/{schedulers:?}", lane.name()));
     let (stream, _) = run::stream(&paths, Vec::new()).expect("the artefacts directory is writable");
     let options = Options::own(lane, &[]).expect("no flag is wrong");
-    let session = Box::pin(Session::start(
-        &options,
-        &stream,
-        &Interrupt::default(),
-        &paths.artifacts,
-    ))
-    .await
-    .expect("the set-up works");
+    let session = start(&options, &stream, &paths).await;
     let cluster = session.own().expect("the cluster is this run's");
     let churn = Churn::new(cluster.client()).await;
     if schedulers == Schedulers::Two {
@@ -335,7 +326,7 @@ impl Churn {
                 Ok(_) => return,
                 // the answer to an earlier attempt was lost
                 Err(kube::Error::Api(status)) if status.code == 409 => return,
-                Err(_) => sleep(POLL_INTERVAL).await,
+                Err(_) => sleep(RETRY_INTERVAL).await,
             }
         }
     }
@@ -417,8 +408,7 @@ impl Churn {
             .await;
         patched.map_err(|error| error.to_string())?;
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), names::NAMESPACE);
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
+        within(TIMEOUT, async || {
             let deployment = deployments.get(names::SCHEDULER).await;
             let status = deployment.ok().and_then(|deployment| deployment.status);
             let status = status.unwrap_or_default();
@@ -430,34 +420,27 @@ impl Churn {
             // an old one without a lease would place pods beside the leader
             if counts == [Some(2); 3] && status.terminating_replicas.is_none_or(|count| count == 0)
             {
-                break;
+                return Ok(());
             }
-            if Instant::now() > deadline {
-                return Err(format!("updated, all and available are {counts:?}"));
-            }
-            sleep(POLL_INTERVAL).await;
-        }
+            Err(format!("updated, all and available are {counts:?}"))
+        })
+        .await?;
         self.wait_for_leader().await
     }
 
     /// Waits until a scheduler holds the lease.
     async fn wait_for_leader(&self) -> Result<(), String> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), names::NAMESPACE);
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
+        within(TIMEOUT, async || {
             let lease = leases.get_opt(names::SCHEDULER_LEASE).await;
             let spec = lease.ok().flatten().and_then(|lease| lease.spec);
             let holder = spec.and_then(|spec| spec.holder_identity);
-            if let Some(holder) = &holder
-                && !holder.is_empty()
-                && holder != FAULT_HOLDER
-            {
-                return Ok(());
+            let is_free = |holder: &String| holder.is_empty() || holder == FAULT_HOLDER;
+            match &holder {
+                Some(holder) if !is_free(holder) => Ok(()),
+                _ => Err(format!("the scheduler's lease has holder {holder:?}")),
             }
-            if Instant::now() > deadline {
-                return Err(format!("the scheduler's lease has holder {holder:?}"));
-            }
-            sleep(POLL_INTERVAL).await;
-        }
+        })
+        .await
     }
 }

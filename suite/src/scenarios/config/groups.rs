@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams};
 
 use super::kubelets::empty_pool;
 use super::moved::{exporters_are, machine_count, machines_are, move_node};
-use super::{on_openshift, pool};
+use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, StepError, body};
@@ -24,18 +24,18 @@ const OWN: &str = "worker-cnf";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/non-overlapping-groups",
             83869,
-            "should configure NRO CR with multiple non-overlapping node groups and check e2e results",
             "tier2 openshift mno-masters-schedulable",
+            "should configure NRO CR with multiple non-overlapping node groups and check e2e results",
             body(|ctx| Box::pin(groups_stand_beside_each_other(ctx))),
         ),
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/overlapping-groups",
             83870,
-            "should handle overlapping node group pools by keeping the duplicate RTE pods pending",
             "tier2 openshift compact mno-masters-schedulable",
+            "should handle overlapping node group pools by keeping the duplicate RTE pods pending",
             body(|ctx| Box::pin(second_exporter_of_a_node_waits(ctx))),
         ),
     ]

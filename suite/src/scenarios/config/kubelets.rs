@@ -14,11 +14,13 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::{Selector, SelectorExt as _};
 use serde_json::{Value, json};
 
-use super::{KubeletPart, agree, config_of, nodes_of, on_openshift};
-use crate::checks::node_of;
+use super::ON_OPENSHIFT;
+use super::attributes::{KubeletPart, agree, config_of, nodes_of};
 use crate::context::Context;
+use crate::context::checks::node_of;
 use crate::ledger::{ObjectRef, Undo};
 use crate::machine_pools;
+use crate::observed::topology_of;
 use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources};
 use crate::scenario::{Scenario, Scope, StepError, body};
@@ -29,32 +31,32 @@ pub(super) const SCOPE: &str = "topologyManagerScope";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/nro-modify",
             47674,
-            "should be able to modify the configurable values under the NUMAResourcesOperator CR",
             "images tier2 openshift",
+            "should be able to modify the configurable values under the NUMAResourcesOperator CR",
             body(|ctx| Box::pin(operator_is_modified(ctx))),
         ),
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/ignore-other-kubeletconfigs",
             84310,
-            "ignores non-matching kubeletconfigs",
             "slow tier1 openshift",
+            "ignores non-matching kubeletconfigs",
             body(|ctx| Box::pin(others_are_ignored(ctx))),
         ),
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/kubeletconfig-change",
             47585,
-            "can change kubeletconfig and controller should adapt",
             "reboot_required slow tier2 openshift",
+            "can change kubeletconfig and controller should adapt",
             body(|ctx| Box::pin(changed_scope_is_followed(ctx))),
         ),
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/tm-policy-watch",
             75354,
-            "should be able to correctly identify topology manager policy without scheduler restarting",
             "reboot_required slow unsched schedrst tier2 openshift feature:schedattrwatch feature:schedrst",
+            "should be able to correctly identify topology manager policy without scheduler restarting",
             body(|ctx| Box::pin(policy_is_watched(ctx))),
         ),
     ]
@@ -228,9 +230,7 @@ async fn changed_scope_is_followed(ctx: &Context) -> Result<(), StepError> {
         let pod = ctx.pods_running(&[plan.name().to_owned()]).await?.remove(0);
         ctx.scheduled_by_stack(&pod).await?;
         let node = node_of(&pod).unwrap_or_default();
-        let Some(before) = before.iter().find(|topology| topology.node == node) else {
-            return Err(StepError::fail(format!("node {node} has no NRT")));
-        };
+        let before = topology_of(&before, node)?;
         ctx.accounted(before, &plan.total(), true, aligned).await?;
         ctx.delete::<Pod>(plan.name()).await
     })

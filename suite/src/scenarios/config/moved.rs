@@ -10,9 +10,9 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::kubelets::{Kubelets, SCOPE, empty_pool};
-use super::{on_openshift, pool};
-use crate::checks::Rollout;
+use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
+use crate::context::checks::Rollout;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, StepError, body};
@@ -21,11 +21,11 @@ use crate::scenario::{Scenario, StepError, body};
 const NAME: &str = "mcp-test";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    vec![on_openshift(
+    vec![ON_OPENSHIFT.scenario(
         "config/nrt-attributes-move-group",
         84316,
-        "should change NRT attributes correctly when RTE is pointing to a different nodeGroup",
         "openshift slow tier2 reboot_required",
+        "should change NRT attributes correctly when RTE is pointing to a different nodeGroup",
         body(|ctx| Box::pin(node_moves_to_another_pool(ctx))),
     )]
 }

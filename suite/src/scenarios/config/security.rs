@@ -12,9 +12,9 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::kubelets::empty_pool;
-use super::{on_openshift, pool};
-use crate::checks::Rollout;
+use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
+use crate::context::checks::Rollout;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, StepError, body};
@@ -24,18 +24,18 @@ const CIPHERS: &str = "--metrics-tls-cipher-suites";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/mixed-selinux",
             None,
-            "should converge with mixed SELinux policy across node groups",
             "tier2 openshift",
+            "should converge with mixed SELinux policy across node groups",
             body(|ctx| Box::pin(one_pool_has_a_policy_of_its_own(ctx))),
         ),
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/rte-tls-profile",
             88383,
-            "should update RTE daemonset TLS args to adhere to modified TLS profile",
             "reboot_required slow tier2 feature:tlscompliance",
+            "should update RTE daemonset TLS args to adhere to modified TLS profile",
             body(|ctx| Box::pin(exporters_follow_the_profile(ctx))),
         ),
     ]
@@ -86,18 +86,8 @@ async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), StepError
     .await?;
     ctx.step("the policy goes with the group", async {
         ctx.set_node_groups(&before).await?;
-        let limit = ctx.deadlines().gone;
-        ctx.until(
-            &format!("MachineConfig {config} is gone"),
-            limit,
-            async || {
-                Ok(match configs.get_opt(&config).await? {
-                    None => PollResult::Ready(()),
-                    Some(_) => PollResult::NotYet("it is there".to_owned()),
-                })
-            },
-        )
-        .await?;
+        ctx.is_gone(&ObjectRef::named::<MachineConfig>(None, &config))
+            .await?;
         ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
             .await
     })

@@ -154,7 +154,7 @@ async fn stop(ctx: &Context, operator: &Deployment) -> Result<(), StepError> {
     ctx.until("it has no pods", ctx.deadlines().gone, async || {
         Ok(match pods.list(&own).await?.items.first() {
             None => PollResult::Ready(()),
-            Some(pod) => PollResult::NotYet(crate::checks::describe(pod)),
+            Some(pod) => PollResult::NotYet(crate::context::checks::describe(pod)),
         })
     })
     .await

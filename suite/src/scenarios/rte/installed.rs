@@ -11,8 +11,8 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::{one_node, own, scenario};
-use crate::checks::Rollout;
 use crate::context::Context;
+use crate::context::checks::Rollout;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, StepError, body};
@@ -74,7 +74,7 @@ async fn every_exporter_has(ctx: &Context, level: LogLevel) -> Result<(), StepEr
         &format!("every exporter is started with {wanted}"),
         ctx.deadlines().settled,
         async || {
-            let sets = own::daemon_sets(ctx).await?;
+            let sets = ctx.exporter_daemon_sets().await?;
             Ok(match sets.iter().find(|set| !has_argument(set, &wanted)) {
                 None => PollResult::Ready(()),
                 Some(set) => PollResult::NotYet(format!("{} is not", set.name_any())),
@@ -154,7 +154,7 @@ async fn rolled_out(ctx: &Context) -> Result<(), StepError> {
         "all exporters are rolled out",
         ctx.deadlines().installed,
         async || {
-            let sets = own::daemon_sets(ctx).await?;
+            let sets = ctx.exporter_daemon_sets().await?;
             let mut rollouts = sets.iter().map(|set| (set, Rollout::of(set)));
             let behind = rollouts.find(|(_, rollout)| !rollout.is_over());
             Ok(match behind {

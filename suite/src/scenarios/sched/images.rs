@@ -5,10 +5,15 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::{UPDATES, deployments, replicas, replicas_are, scenario};
+use super::{UPDATES, deployments, replicas, replicas_are};
 use crate::context::Context;
 use crate::scenario::{Scenario, StepError, body};
+use crate::scenarios::area::Area;
 
+const VALIDATION: Area = Area {
+    context: "[Scheduler] image validation",
+    ..UPDATES
+};
 /// A reference by tag, which can be moved to another image.
 const BY_TAG: &str = "quay.io/openshift-kni/scheduler-plugins:4.12-snapshot";
 /// A digest that an operator does not trust by default.
@@ -18,15 +23,17 @@ const TRUSTED: &str = "SCHEDULER_IMAGE_DIGESTS";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario(
+        UPDATES.scenario(
             "sched/image-change",
-            UPDATES,
+            None,
+            "",
             "should change the image",
             body(|ctx| Box::pin(image_is_changed(ctx))),
         ),
-        scenario(
+        VALIDATION.scenario(
             "sched/image-validation",
-            "[Scheduler] image validation",
+            None,
+            "",
             "should refuse images that are not pinned to a trusted digest",
             body(|ctx| Box::pin(only_trusted_images_are_run(ctx))),
         ),

@@ -8,9 +8,9 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use thiserror::Error;
 
-use crate::arena::Arena;
-use crate::checks::{describe, phase};
 use crate::context::Context;
+use crate::context::arena::Arena;
+use crate::context::checks::{describe, phase};
 use crate::observed::{NodeTopology, Zone};
 use crate::recorder::PollResult;
 use crate::resources::{CPU, MEMORY, Resources};
@@ -97,6 +97,11 @@ pub fn with_base_load(free: &[Resources], base: &Resources) -> Vec<Resources> {
         first.add(&named);
     }
     free
+}
+
+/// Returns what is left where both zones of a node are left the same.
+pub fn in_both_zones(free: &Resources) -> [Resources; 2] {
+    [free.clone(), free.clone()]
 }
 
 impl Context {
@@ -230,13 +235,41 @@ impl Context {
         .await
     }
 
+    /// Pads nodes one after another to leave the same amounts in each of them. Does not wait until the padding runs.
+    pub async fn pad_each<'a>(
+        &self,
+        nodes: impl IntoIterator<Item = &'a NodeTopology>,
+        free: &[Resources],
+        tag: &str,
+    ) -> Result<Vec<Pad>, StepError> {
+        let mut pads = Vec::new();
+        for node in nodes {
+            pads.extend(self.pad(node, free, tag).await?);
+        }
+        Ok(pads)
+    }
+
+    /// Pads the target to leave the first amounts, and every other node to leave the others, and waits. `tag` is that of the others'
+    /// padding.
+    pub async fn pad_target_and_others(
+        &self,
+        arena: &Arena,
+        target: &[Resources],
+        others: &[Resources],
+        tag: &str,
+    ) -> Result<Vec<NodeTopology>, StepError> {
+        let mut pads = self.pad(arena.target(), target, "target").await?;
+        pads.extend(self.pad_each(arena.others(), others, tag).await?);
+        self.padded(&pads).await
+    }
+
     /// Pads every node but the target to leave the same amounts in each zone, and waits.
     pub async fn pad_others(
         &self,
         arena: &Arena,
         free: &Resources,
     ) -> Result<Vec<NodeTopology>, StepError> {
-        let free = [free.clone(), free.clone()];
+        let free = in_both_zones(free);
         let pads = arena.others().map(|node| self.pad(node, &free, "others"));
         let pads = try_join_all(pads).await?;
         self.padded(&pads.concat()).await
