@@ -237,11 +237,7 @@ impl Context {
             + Clone
             + Debug,
     {
-        let reference = ObjectRef::of(object);
-        self.recorder.plan(
-            &format!("create {reference}"),
-            Undo::Delete { object: reference },
-        );
+        self.recorder.plan_creation(&ObjectRef::of(object));
         let api = Api::<K>::all(self.client());
         Ok(api.create(&PostParams::default(), object).await?)
     }
@@ -267,6 +263,12 @@ impl Context {
             })
         })
         .await
+    }
+
+    /// Undoes a recorded change before the end. It is undone once more at the end, which changes nothing then.
+    pub async fn undo(&self, undo: &Undo) -> Result<(), StepError> {
+        let undone = undo.run(&self.client()).await;
+        undone.map_err(|error| StepError::fail(error.to_string()))
     }
 
     /// Returns the identity of the run.

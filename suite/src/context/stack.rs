@@ -8,7 +8,7 @@ mod scheduler;
 
 use std::fmt::Debug;
 
-use api::{conditions, names};
+use api::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt as _};
@@ -102,8 +102,7 @@ impl Context {
             .await?
             .is_some()
         {
-            self.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-                .await?;
+            self.operator_available().await?;
             let status = self.operator_resource().await?.status.unwrap_or_default();
             for set in status.daemonsets {
                 self.exporters_rolled_out(&set).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::{Client, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -78,6 +78,17 @@ pub enum Error {
 }
 
 impl Undo {
+    /// Returns the undo that creates this object again, as it is now.
+    pub fn recreate<K>(object: &K) -> Self
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+    {
+        Self::Create {
+            object: ObjectRef::of(object),
+            manifest: json!(object),
+        }
+    }
+
     /// Undoes the change.
     pub async fn run(&self, client: &Client) -> Result<(), Error> {
         match self {

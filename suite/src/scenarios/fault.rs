@@ -4,9 +4,15 @@
 //! and every later pod must wait until the first is gone. A stack that forgets a pod, counts it twice or relies on missing reports fails
 //! one of the two checks.
 //!
-//! To add a fault during which a pod is placed, add a row to [`ROWS`]: `Row::api_fault` with a [`Rule`] for the API server, or
-//! `Row::node_fault` with another [`Disturbance`]. What can be disturbed at all is `testbed::faults`; a fault of a new kind begins there.
-//! Scenarios with a fault that is over at once are in `restarts`.
+//! # How to add a fault
+//! 1. What is disturbed is a `Disturbance`. Requests to the API server are disturbed by a `Rule`: a `Selector` of requests and the `Fault`
+//!    that they meet; the testbed has all that this takes. A disturbance of a new kind is a new variant there, implemented for
+//!    both lanes; in a new part of a cluster it is a new `Part`, too.
+//! 2. Where a pod is placed meanwhile, add a row to [`ROWS`]: `Row::api_fault` if the node can report the pod during the fault,
+//!    `Row::node_fault` if it cannot. `second_fault` is one that is over at once.
+//! 3. Where something starts again or is lost, add a scenario to `restarts`: `ctx.inject` for a fault that is over at once, `ctx.during` for
+//!    one that lasts as long as some work.
+//! 4. If only one lane can be disturbed so, add the id to `EMBEDDED_ONLY` in `tests/it/lanes.rs`.
 
 mod restarts;
 

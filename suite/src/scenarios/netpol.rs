@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 
 use api::labels;
+use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt as _;
@@ -29,100 +30,85 @@ const EXPORTER_METRICS: u16 = 2112;
 /// Seconds after which a connection counts as blocked.
 const LIMIT: &str = "5";
 
+struct Row {
+    id: &'static str,
+    test_id: u32,
+    text: &'static str,
+    connection: Connection,
+}
+
+/// Who connects to whom, and what must become of it.
+enum Connection {
+    ReachesApiServer(Part),
+    Reaches(Part, Part, u16),
+    IsBlocked(Part, Part, u16),
+}
+
+static ROWS: &[Row] = &[
+    Row {
+        id: "netpol/operator-api",
+        test_id: 85771,
+        text: "operator -> API server",
+        connection: Connection::ReachesApiServer(Part::Operator),
+    },
+    Row {
+        id: "netpol/sched-api",
+        test_id: 85772,
+        text: "scheduler -> API server",
+        connection: Connection::ReachesApiServer(Part::Scheduler),
+    },
+    Row {
+        id: "netpol/rte-api",
+        test_id: 85773,
+        text: "rte worker -> API server",
+        connection: Connection::ReachesApiServer(Part::Exporter),
+    },
+    Row {
+        id: "netpol/prom-operator-metrics",
+        test_id: 85774,
+        text: "prometheus operator -> numaresouces operator metrics endpoint",
+        connection: Connection::Reaches(Part::Prometheus, Part::Operator, OPERATOR_METRICS),
+    },
+    Row {
+        id: "netpol/prom-rte-metrics",
+        test_id: 85775,
+        text: "prometheus operator -> numaresouces rte worker endpoint",
+        connection: Connection::Reaches(Part::Prometheus, Part::Exporter, EXPORTER_METRICS),
+    },
+    Row {
+        id: "netpol/sched-operator",
+        test_id: 85776,
+        text: "scheduler -> operator",
+        connection: Connection::IsBlocked(Part::Scheduler, Part::Operator, OPERATOR_HEALTH),
+    },
+    Row {
+        id: "netpol/operator-prom",
+        test_id: 85777,
+        text: "numaresouces operator -> prometheus operator",
+        connection: Connection::IsBlocked(Part::Operator, Part::Prometheus, OPERATOR_HEALTH),
+    },
+    Row {
+        id: "netpol/prom-operator-health",
+        test_id: 85778,
+        text: "prometheus operator -> numaresouces operator",
+        connection: Connection::IsBlocked(Part::Prometheus, Part::Operator, OPERATOR_HEALTH),
+    },
+];
+
 pub(super) fn scenarios() -> Vec<Scenario> {
-    vec![
-        AREA.scenario(
-            "netpol/operator-api",
-            85771,
-            "",
-            "operator -> API server",
-            body(|ctx| Box::pin(reaches_api_server(ctx, Part::Operator))),
-        ),
-        AREA.scenario(
-            "netpol/sched-api",
-            85772,
-            "",
-            "scheduler -> API server",
-            body(|ctx| Box::pin(reaches_api_server(ctx, Part::Scheduler))),
-        ),
-        AREA.scenario(
-            "netpol/rte-api",
-            85773,
-            "",
-            "rte worker -> API server",
-            body(|ctx| Box::pin(reaches_api_server(ctx, Part::Exporter))),
-        ),
-        AREA.scenario(
-            "netpol/prom-operator-metrics",
-            85774,
-            "",
-            "prometheus operator -> numaresouces operator metrics endpoint",
-            body(|ctx| {
-                Box::pin(reaches(
-                    ctx,
-                    Part::Prometheus,
-                    Part::Operator,
-                    OPERATOR_METRICS,
-                ))
-            }),
-        ),
-        AREA.scenario(
-            "netpol/prom-rte-metrics",
-            85775,
-            "",
-            "prometheus operator -> numaresouces rte worker endpoint",
-            body(|ctx| {
-                Box::pin(reaches(
-                    ctx,
-                    Part::Prometheus,
-                    Part::Exporter,
-                    EXPORTER_METRICS,
-                ))
-            }),
-        ),
-        AREA.scenario(
-            "netpol/sched-operator",
-            85776,
-            "",
-            "scheduler -> operator",
-            body(|ctx| {
-                Box::pin(is_blocked(
-                    ctx,
-                    Part::Scheduler,
-                    Part::Operator,
-                    OPERATOR_HEALTH,
-                ))
-            }),
-        ),
-        AREA.scenario(
-            "netpol/operator-prom",
-            85777,
-            "",
-            "numaresouces operator -> prometheus operator",
-            body(|ctx| {
-                Box::pin(is_blocked(
-                    ctx,
-                    Part::Operator,
-                    Part::Prometheus,
-                    OPERATOR_HEALTH,
-                ))
-            }),
-        ),
-        AREA.scenario(
-            "netpol/prom-operator-health",
-            85778,
-            "",
-            "prometheus operator -> numaresouces operator",
-            body(|ctx| {
-                Box::pin(is_blocked(
-                    ctx,
-                    Part::Prometheus,
-                    Part::Operator,
-                    OPERATOR_HEALTH,
-                ))
-            }),
-        ),
-    ]
+    let scenario = |row: &'static Row| {
+        let run = body(move |ctx| run(ctx, &row.connection));
+        AREA.scenario(row.id, row.test_id, "", row.text, run)
+    };
+    ROWS.iter().map(scenario).collect()
+}
+
+fn run<'a>(ctx: &'a Context, connection: &Connection) -> LocalBoxFuture<'a, Result<(), StepError>> {
+    match *connection {
+        Connection::ReachesApiServer(from) => Box::pin(reaches_api_server(ctx, from)),
+        Connection::Reaches(from, to, port) => Box::pin(reaches(ctx, from, to, port)),
+        Connection::IsBlocked(from, to, port) => Box::pin(is_blocked(ctx, from, to, port)),
+    }
 }
 
 /// A source or target of connections.

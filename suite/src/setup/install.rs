@@ -171,11 +171,7 @@ async fn resources(recorder: &Recorder, client: &Client) -> Result<(), StepError
             ..NumaResourcesOperatorSpec::default()
         };
         let object = NumaResourcesOperator::new(names::OPERATOR_CR, spec);
-        let reference = ObjectRef::of(&object);
-        recorder.plan(
-            &format!("create {reference}"),
-            Undo::Delete { object: reference },
-        );
+        recorder.plan_creation(&ObjectRef::of(&object));
         created(operators.create(&PostParams::default(), &object).await)?;
     }
     let schedulers: Api<NumaResourcesScheduler> = Api::all(client.clone());
@@ -185,11 +181,7 @@ async fn resources(recorder: &Recorder, client: &Client) -> Result<(), StepError
             ..NumaResourcesSchedulerSpec::default()
         };
         let object = NumaResourcesScheduler::new(names::SCHEDULER_CR, spec);
-        let reference = ObjectRef::of(&object);
-        recorder.plan(
-            &format!("create {reference}"),
-            Undo::Delete { object: reference },
-        );
+        recorder.plan_creation(&ObjectRef::of(&object));
         created(schedulers.create(&PostParams::default(), &object).await)?;
     }
     Ok(())

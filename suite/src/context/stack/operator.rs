@@ -1,7 +1,7 @@
 //! The operator and its resource, which configures the exporters.
 
-use api::names;
 use api::operator::v1::{NodeGroup, NumaResourcesOperator};
+use api::{conditions, names};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{EnvVar, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -47,14 +47,7 @@ impl Context {
     /// Returns its old state.
     pub async fn remove_operator_resource(&self) -> Result<NumaResourcesOperator, StepError> {
         let object = self.operator_resource().await?;
-        let reference = ObjectRef::of(&object);
-        self.recorder.plan(
-            &format!("delete {reference}"),
-            Undo::Create {
-                object: reference,
-                manifest: json!(object),
-            },
-        );
+        self.recorder.plan_deletion(&object);
         self.operators()
             .delete(names::OPERATOR_CR, &DeleteParams::default())
             .await?;
@@ -84,12 +77,7 @@ impl Context {
         &self,
         object: &NumaResourcesOperator,
     ) -> Result<(), StepError> {
-        let create = Undo::Create {
-            object: ObjectRef::of(object),
-            manifest: json!(object),
-        };
-        let created = create.run(&self.client()).await;
-        created.map_err(|error| StepError::fail(error.to_string()))
+        self.undo(&Undo::recreate(object)).await
     }
 
     /// Sets an environment variable of the operator, and waits until the operator runs with it; the old environment is restored at the end.
@@ -142,6 +130,12 @@ impl Context {
             })
         })
         .await
+    }
+
+    /// Waits until this resource is Available at its current generation: all that it specifies runs.
+    pub async fn operator_available(&self) -> Result<(), StepError> {
+        self.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
+            .await
     }
 
     /// Waits until a condition of this resource is True at its current generation, with this reason and a message that contains this text.

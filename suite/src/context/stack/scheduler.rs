@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{active, is_true, spec_field};
 use crate::context::Context;
 use crate::context::checks::describe;
-use crate::ledger::{ObjectRef, Undo};
+use crate::ledger::Undo;
 use crate::recorder::PollResult;
 use crate::scenario::StepError;
 
@@ -83,13 +83,7 @@ impl Context {
     /// which runs at the end in any case.
     pub async fn remove_scheduler(&self) -> Result<Undo, StepError> {
         let object = self.scheduler_resource().await?;
-        let reference = ObjectRef::of(&object);
-        let undo = Undo::Create {
-            object: reference.clone(),
-            manifest: json!(object),
-        };
-        self.recorder
-            .plan(&format!("delete {reference}"), undo.clone());
+        let undo = self.recorder.plan_deletion(&object);
         self.schedulers()
             .delete(names::SCHEDULER_CR, &DeleteParams::default())
             .await?;
@@ -110,8 +104,7 @@ impl Context {
 
     /// Restores the scheduler's resource, and waits until it is available.
     pub async fn restore_scheduler(&self, removed: &Undo) -> Result<(), StepError> {
-        let restored = removed.run(&self.client()).await;
-        restored.map_err(|error| StepError::fail(error.to_string()))?;
+        self.undo(removed).await?;
         self.scheduler_available().await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use api::{conditions, labels, names};
+use api::{labels, names};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
@@ -93,8 +93,7 @@ async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), StepError> 
     let before = ctx.operator_resource().await?.spec.node_groups;
     ctx.step("both groups have their exporters", async {
         ctx.set_node_groups(&[pool(MASTER), pool(OWN)]).await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await?;
+        ctx.operator_available().await?;
         let count = i32::try_from(masters.len()).unwrap_or(i32::MAX);
         exporters_are(ctx, MASTER, count).await?;
         exporters_are(ctx, OWN, 1).await
@@ -121,8 +120,7 @@ async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), StepError> 
         ctx.set_node_groups(&before).await?;
         move_node(ctx, &name, OWN, &home).await?;
         machines_are(ctx, &home, machines).await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await
+        ctx.operator_available().await
     })
     .await
 }
@@ -165,8 +163,7 @@ async fn second_exporter_of_a_node_waits(ctx: &Context) -> Result<(), StepError>
     .await?;
     ctx.step("all is as before again", async {
         ctx.set_node_groups(&before).await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await
+        ctx.operator_available().await
     })
     .await
 }

@@ -3,9 +3,9 @@
 //! Each scenario takes the first node group whose pool has a `KubeletConfig`, and restores the kubelets' old configuration.
 
 use api::labels::{MACHINE_CONFIG_ROLE, OPERATOR_NAME, POOL, node_role};
+use api::names;
 use api::openshift::machine_config::{KubeletConfig, MachineConfigPool};
 use api::operator::v1::NodeGroup;
-use api::{conditions, names};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -396,8 +396,7 @@ async fn operator_is_modified(ctx: &Context) -> Result<(), StepError> {
     ctx.step("a group for it and more logs are asked for", async {
         ctx.set_node_groups(&groups).await?;
         ctx.set_operator_field("logLevel", json!("Trace")).await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await
+        ctx.operator_available().await
     })
     .await?;
     ctx.step("each group has exporters, and they log more", async {
@@ -439,8 +438,7 @@ async fn operator_is_modified(ctx: &Context) -> Result<(), StepError> {
         ctx.set_node_groups(&before.node_groups).await?;
         ctx.set_operator_field("logLevel", json!(before.log_level))
             .await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await
+        ctx.operator_available().await
     })
     .await
 }

@@ -1,9 +1,9 @@
 //! A machine that moves to another pool on `OpenShift`: its kubelet, its exporter and its NRT follow.
 
 use api::labels::{MACHINE_CONFIG_ROLE, node_role};
+use api::names;
 use api::openshift::machine_config::{KubeletConfig, MachineConfigPool, UPDATED};
 use api::operator::v1::NodeGroup;
-use api::{conditions, names};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams};
@@ -80,8 +80,7 @@ async fn node_moves_to_another_pool(ctx: &Context) -> Result<(), StepError> {
     groups.push(pool(NAME));
     ctx.step("the new pool has an exporter", async {
         ctx.set_node_groups(&groups).await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await?;
+        ctx.operator_available().await?;
         exporters_are(ctx, NAME, 1).await
     })
     .await?;
@@ -102,8 +101,7 @@ async fn node_moves_to_another_pool(ctx: &Context) -> Result<(), StepError> {
         ctx.set_node_groups(&before).await?;
         move_node(ctx, node, NAME, &home.pool).await?;
         machines_are(ctx, &home.pool, machines).await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await?;
+        ctx.operator_available().await?;
         home.followed(&home.policy, &home.scope).await
     })
     .await

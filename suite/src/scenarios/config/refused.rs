@@ -75,8 +75,7 @@ async fn one_more_is_refused(
     .await?;
     ctx.step("it is Available without", async {
         ctx.set_node_groups(&before).await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await
+        ctx.operator_available().await
     })
     .await
 }

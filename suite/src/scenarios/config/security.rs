@@ -1,11 +1,11 @@
 //! The exporters' part in the security of an `OpenShift` cluster: the SELinux policy of a pool, and the TLS settings of all servers.
 
 use api::annotations::{CUSTOM, SELINUX_POLICY};
+use api::names;
 use api::openshift::config::{ApiServer, CLUSTER, TlsSecurityProfile};
 use api::openshift::machine_config::{MachineConfig, MachineConfigPool, UPDATED};
 use api::operator::NamespacedName;
 use api::operator::v1::NodeGroup;
-use api::{conditions, names};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams};
@@ -54,8 +54,7 @@ async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), StepError
     let configs = Api::<MachineConfig>::all(ctx.client());
     ctx.step("a group with the legacy policy converges", async {
         ctx.set_node_groups(&groups).await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await?;
+        ctx.operator_available().await?;
         let status = ctx.operator_resource().await?.status.unwrap_or_default();
         if status.daemonsets.len() == groups.len() {
             return Ok(());
@@ -88,8 +87,7 @@ async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), StepError
         ctx.set_node_groups(&before).await?;
         ctx.is_gone(&ObjectRef::named::<MachineConfig>(None, &config))
             .await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await
+        ctx.operator_available().await
     })
     .await
 }
@@ -186,8 +184,7 @@ async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), StepError> {
         .await?;
     }
     ctx.step("the operator is content", async {
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await?;
+        ctx.operator_available().await?;
         ctx.scheduler_available().await
     })
     .await

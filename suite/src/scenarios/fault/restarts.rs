@@ -13,7 +13,6 @@ use super::{
 };
 use crate::context::Context;
 use crate::context::checks::{describe, node_of, phase};
-use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, StepError, body};
 
@@ -168,14 +167,7 @@ async fn operator_loses_its_lease(ctx: &Context) -> Result<(), StepError> {
     })
     .await?;
     ctx.step("what it installed is deleted, and comes back", async {
-        let reference = ObjectRef::of(&service);
-        ctx.recorder.plan(
-            &format!("delete {reference}"),
-            Undo::Create {
-                object: reference,
-                manifest: serde_json::json!(service),
-            },
-        );
+        ctx.recorder.plan_deletion(&service);
         services
             .delete(&service.name_any(), &DeleteParams::default())
             .await?;

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ObjectMeta, PostParams};
 
 use crate::context::{Context, RUN_LABEL};
-use crate::ledger::{ObjectRef, Undo};
+use crate::ledger::ObjectRef;
 use crate::recorder::PollResult;
 use crate::scenario::StepError;
 
@@ -82,11 +82,7 @@ pub(super) async fn start(
         spec: Some(spec),
         status: None,
     };
-    let reference = ObjectRef::of(&pod);
-    ctx.recorder.plan(
-        &format!("create {reference}"),
-        Undo::Delete { object: reference },
-    );
+    ctx.recorder.plan_creation(&ObjectRef::of(&pod));
     let pods: Api<Pod> = Api::namespaced(ctx.client(), &namespace);
     Ok(pods.create(&PostParams::default(), &pod).await?)
 }

@@ -1,6 +1,5 @@
 //! The exporters of the first node group, and what becomes of them when the first of their nodes is tainted.
 
-use api::conditions;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use kube::ResourceExt as _;
@@ -46,9 +45,7 @@ impl<'a> Exporters<'a> {
 
     /// Returns the nodes of all its pods, once no pod is being created or deleted: pods of the previous scenario may still be terminating.
     async fn settled_nodes(&self) -> Result<Vec<String>, StepError> {
-        self.ctx
-            .operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await?;
+        self.ctx.operator_available().await?;
         let what = format!("{} is ready, and none of its pods is going", self.name);
         let limit = self.ctx.deadlines().installed;
         self.ctx
@@ -121,9 +118,7 @@ impl<'a> Exporters<'a> {
     /// Waits until the set desires this many pods, and all of them are ready and up to date.
     pub(super) async fn ready_on(&self, count: usize) -> Result<(), StepError> {
         // before that, the set may still reflect an older spec of the resource
-        self.ctx
-            .operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await?;
+        self.ctx.operator_available().await?;
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         let what = format!("{} is ready on {count} nodes", self.name);
         let limit = self.ctx.deadlines().installed;
@@ -211,8 +206,7 @@ impl<'a> Exporters<'a> {
             key: KEY.to_owned(),
             effect: effect.to_owned(),
         };
-        let undone = undo.run(&self.ctx.client()).await;
-        undone.map_err(|error| StepError::fail(error.to_string()))
+        self.ctx.undo(&undo).await
     }
 
     /// Waits until its pods are made with exactly these tolerations.

@@ -177,13 +177,7 @@ async fn one(
         delete_first,
         later,
     } = generate::pod_set(seed, number, &targets);
-    let created = try_join_all(pods.into_iter().map(|pod| context.create(pod))).await?;
-    totals.names.extend(
-        created
-            .iter()
-            .filter_map(|pod| Some((pod.uid()?, pod.name_any()))),
-    );
-
+    create(context, pods, totals).await?;
     let mut uncounted = Uncounted::default();
     let outcomes = all_final(context).await?;
     add(
@@ -209,12 +203,7 @@ async fn one(
         );
     }
     if !later.is_empty() {
-        let created = try_join_all(later.into_iter().map(|pod| context.create(pod))).await?;
-        totals.names.extend(
-            created
-                .iter()
-                .filter_map(|pod| Some((pod.uid()?, pod.name_any()))),
-        );
+        create(context, later, totals).await?;
         all_final(context).await?;
         add(
             &mut uncounted,
@@ -231,6 +220,22 @@ async fn one(
         agree(context, nodes, totals, "all pods deleted").await?,
     );
 
+    context.recorder.saw(tally(totals, outcomes, uncounted));
+    Ok(())
+}
+
+async fn create(context: &Context, pods: Vec<Pod>, totals: &mut Totals) -> Result<(), StepError> {
+    let created = try_join_all(pods.into_iter().map(|pod| context.create(pod))).await?;
+    totals.names.extend(
+        created
+            .iter()
+            .filter_map(|pod| Some((pod.uid()?, pod.name_any()))),
+    );
+    Ok(())
+}
+
+/// Adds what one set has shown to the totals, and describes it.
+fn tally(totals: &mut Totals, outcomes: BTreeMap<String, u32>, uncounted: Uncounted) -> String {
     let mut seen: Vec<String> = outcomes
         .iter()
         .map(|(outcome, count)| format!("{count} {outcome}"))
@@ -253,8 +258,7 @@ async fn one(
         entries.sets += 1;
         entries.list.extend(list);
     }
-    context.recorder.saw(seen.join("; "));
-    Ok(())
+    seen.join("; ")
 }
 
 fn now() -> DeleteParams {
