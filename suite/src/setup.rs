@@ -1,9 +1,10 @@
 //! Prepares a cluster for the scenarios, from nothing or from a kubeconfig (scenarios-serial.md 1.1, 2).
 //!
 //! Reading order, which is that of [`run`]: `connect` (a client, and whether the cluster may be used), [`kept`] (a stack that stays on a
-//! cluster between runs), `kubelets` and `install` with `manifests` (the stack), `infra` (what scenarios need besides), `reference` (the
+//! cluster between runs), `kubelets` and `install` with `manifests` (the stack), `available` (until it is there), `infra` (what scenarios need besides), `reference` (the
 //! unloaded cluster, against which scenarios measure).
 
+mod available;
 mod connect;
 mod infra;
 mod install;
@@ -256,7 +257,7 @@ async fn install_stack(
     recorder: &Recorder,
     client: &Client,
     mut kept: Option<&mut (Stack, &Path)>,
-) -> Result<install::Status, StepError> {
+) -> Result<available::Status, StepError> {
     let may_install = options.install || connect::may_install(client).await?;
     if may_install {
         kubelets::configured(options, recorder, client).await?;
@@ -267,7 +268,7 @@ async fn install_stack(
             .restart_changed(options, recorder, client, kubeconfig)
             .await?;
     }
-    let status = install::available(options, recorder, client).await?;
+    let status = available::available(options, recorder, client).await?;
     if kept.is_some() {
         kept::is_running(options, recorder, client).await?;
     }

@@ -4,6 +4,7 @@ mod attributes;
 mod groups;
 mod kubelets;
 mod moved;
+mod pools;
 mod refused;
 mod security;
 mod status;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use testbed::lane::Lane;
 
 use super::reference::Reference;
-use super::{Options, connect, install, manifests};
+use super::{Options, available, connect, manifests};
 use crate::binaries::{self, Build, OPERATOR, PROGRAMS, SCHEDULER, TESTBED};
 use crate::context::chain;
 use crate::context::checks::{Rollout, describe, is_ready};
@@ -214,7 +214,7 @@ pub(super) async fn is_running(
 
 /// Describes in one line whether the stack on a cluster is available now, by the conditions of its resources.
 pub async fn availability(kubeconfig: &Path) -> String {
-    let unavailable = async { install::unavailable(&connect::client(kubeconfig).await?).await };
+    let unavailable = async { available::unavailable(&connect::client(kubeconfig).await?).await };
     match tokio::time::timeout(AVAILABILITY_TIMEOUT, unavailable).await {
         Ok(Ok(None)) => "the stack is available".to_owned(),
         Ok(Ok(Some(why))) => format!("the stack is not available: {why}"),

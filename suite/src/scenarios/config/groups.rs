@@ -8,8 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 
-use super::kubelets::empty_pool;
-use super::moved::{exporters_are, machine_count, machines_are, move_node};
+use super::pools::{empty_pool, exporters_are, machine_count, machines_are, move_node};
 use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
 use crate::recorder::PollResult;

@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::kubelets::empty_pool;
+use super::pools::empty_pool;
 use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
 use crate::context::checks::Rollout;

@@ -7,7 +7,8 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::api::Api;
 use serde_json::json;
 
-use super::{kubelets, pool};
+use super::pool;
+use super::pools::empty_pool;
 use crate::context::Context;
 use crate::recorder::PollResult;
 use crate::scenario::StepError;
@@ -70,7 +71,7 @@ pub(super) async fn changed_groups_are_reported(ctx: &Context) -> Result<(), Ste
         return Err(StepError::Skip(reason.to_owned()));
     }
     if ctx.facts().openshift {
-        kubelets::empty_pool(ctx, NAME).await?;
+        empty_pool(ctx, NAME).await?;
     }
     let configs = [
         NodeGroupConfig {

@@ -5,7 +5,8 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams};
 
-use super::{SPREAD, replicas_are, several_replicas};
+use super::SPREAD;
+use super::replicas::{replicas_are, several_replicas};
 use crate::context::Context;
 use crate::context::checks::{describe, node_of, phase};
 use crate::recorder::PollResult;

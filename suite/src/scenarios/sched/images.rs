@@ -5,7 +5,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::{UPDATES, deployments, replicas, replicas_are};
+use super::replicas::{replicas, replicas_are};
+use super::{UPDATES, deployments};
 use crate::context::Context;
 use crate::scenario::{Scenario, StepError, body};
 use crate::scenarios::area::Area;

@@ -9,7 +9,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 
-use super::{UPDATES, deployments, replicas, replicas_are};
+use super::replicas::{replicas, replicas_are};
+use super::{UPDATES, deployments};
 use crate::context::Context;
 use crate::context::checks::node_of;
 use crate::ledger::ObjectRef;
