@@ -9,4 +9,4 @@ mod zones;
 
 pub use pods::{describe, is_ready, node_of, phase};
 pub use scheduling::event_lines;
-pub use workloads::Rollout;
+pub use workloads::{Rollout, first_container};

@@ -99,6 +99,13 @@ pub fn with_base_load(free: &[Resources], base: &Resources) -> Vec<Resources> {
     free
 }
 
+/// Returns the list with a device that only this zone has, so that the kubelet takes all of it from there.
+pub fn pinned_to(list: &Resources, zone: u32) -> Resources {
+    let mut pinned = list.clone();
+    pinned.set(&format!("{NUMACELL}{zone:02}"), 1000);
+    pinned
+}
+
 /// Returns what is left where both zones of a node are left the same.
 pub fn in_both_zones(free: &Resources) -> [Resources; 2] {
     [free.clone(), free.clone()]
@@ -122,9 +129,8 @@ impl Context {
                 continue;
             }
             let pod = format!("padpod-{}-{}-{tag}", node.node, zone.id);
-            let mut limits = take.clone();
-            limits.set(&format!("{NUMACELL}{:02}", zone.id), 1000);
-            let plan = PodPlan::new(&pod, SCHEDULER, [ResourceRequest::Limits(limits)])
+            let limits = ResourceRequest::Limits(pinned_to(&take, zone.id));
+            let plan = PodPlan::new(&pod, SCHEDULER, [limits])
                 .with_label("e2e-serial-pad-node", &node.node)
                 .with_label("e2e-serial-pad-numazone", &zone.name)
                 .on_nodes_with(api::labels::HOSTNAME, &node.node);

@@ -8,9 +8,9 @@ mod scheduler;
 
 use std::fmt::Debug;
 
-use api::names;
+use api::{labels, names};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -19,6 +19,31 @@ use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::StepError;
+
+/// A part of the stack: pods that run the same program in the same role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Component {
+    Operator,
+    Exporters,
+    Scheduler,
+}
+
+impl Component {
+    /// Returns the label selector of its pods.
+    pub(crate) fn selector(self) -> String {
+        let (label, value) = match self {
+            Self::Operator => (labels::APP, "numaresources-operator"),
+            Self::Exporters => (labels::RTE_POD, labels::RTE_POD_VALUE),
+            Self::Scheduler => (labels::APP, names::SCHEDULER),
+        };
+        format!("{label}={value}")
+    }
+
+    /// Selects its pods in a list.
+    fn pods(self) -> ListParams {
+        ListParams::default().labels(&self.selector())
+    }
+}
 
 impl Context {
     /// Waits until an object that was deleted is there again, made anew. `what` says so for people.

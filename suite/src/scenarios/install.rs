@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::config::nrt_attributes;
 use crate::context::Context;
+use crate::context::checks::first_container;
 use crate::ledger::ObjectRef;
 use crate::scenario::{Need, Scenario, StepError, body};
 use crate::scenarios::area::Area;
@@ -162,12 +163,8 @@ async fn images(ctx: &Context) -> Result<Vec<(Option<String>, String)>, StepErro
 
 /// Returns a field of the first container of a daemon set's pods.
 fn first(set: &DaemonSet, field: &str) -> Value {
-    let pod = set
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.template.spec.as_ref());
-    let container = pod.and_then(|pod| pod.containers.first());
-    json!(container)[field].clone()
+    let template = set.spec.as_ref().map(|spec| &spec.template);
+    json!(first_container(template))[field].clone()
 }
 
 async fn foreign_image_is_refused(ctx: &Context) -> Result<(), StepError> {

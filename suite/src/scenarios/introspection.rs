@@ -3,10 +3,10 @@
 use api::names;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
 use serde::Deserialize;
 
 use crate::context::Context;
+use crate::context::stack::Component;
 use crate::scenario::{Scenario, StepError, body};
 use crate::scenarios::area::Area;
 
@@ -68,12 +68,9 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 
 /// Returns the pods of the operator. It is an error if there are none.
 async fn operators(ctx: &Context) -> Result<Vec<Pod>, StepError> {
-    let label = format!("{}=numaresources-operator", api::labels::APP);
-    let pods = Api::<Pod>::all(ctx.client())
-        .list(&ListParams::default().labels(&label))
-        .await?
-        .items;
+    let pods = ctx.operator_pods().await?;
     if pods.is_empty() {
+        let label = Component::Operator.selector();
         return Err(StepError::fail(format!("no pod has the label {label}")));
     }
     Ok(pods)

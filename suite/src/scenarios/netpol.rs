@@ -4,7 +4,6 @@
 
 use std::net::IpAddr;
 
-use api::labels;
 use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -132,11 +131,7 @@ impl Part {
 
     async fn pod(self, ctx: &Context) -> Result<Pod, StepError> {
         let pods = match self {
-            Self::Operator => {
-                let ours = format!("{}=numaresources-operator", labels::APP);
-                let all = Api::<Pod>::all(ctx.client());
-                all.list(&ListParams::default().labels(&ours)).await?.items
-            }
+            Self::Operator => ctx.operator_pods().await?,
             Self::Scheduler => ctx.scheduler_pods().await?,
             Self::Exporter => ctx.exporters().await?,
             Self::Prometheus => return prometheus(ctx).await,

@@ -6,14 +6,15 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
 use crate::context::Context;
+use crate::context::padding::pinned_to;
 use crate::resources::{CPU, Resources};
 use crate::scenario::{Need, Scenario, StepError, body};
 use crate::scenarios::area::Area;
 use crate::workload::{PodPlan, ResourceRequest};
 
 use target::{
-    base_load, fill, keep_running, only_schedulable_node, pinned, run,
-    stays_pending_without_preemption, wait_for_eviction,
+    base_load, fill, keep_running, only_schedulable_node, run, stays_pending_without_preemption,
+    wait_for_eviction,
 };
 
 const AREA: Area = Area {
@@ -164,7 +165,8 @@ async fn mixed_priorities(ctx: &Context) -> Result<(), StepError> {
     let mut fillers = ctx
         .step("two small pods of no class run in each zone", async {
             let plans = target.zones.iter().map(|zone| {
-                let resources = [(); 2].map(|()| ResourceRequest::Limits(pinned(&base, zone.id)));
+                let resources =
+                    [(); 2].map(|()| ResourceRequest::Limits(pinned_to(&base, zone.id)));
                 let name = format!("default-priority-filler-{}", zone.id);
                 PodPlan::new(&name, ctx.scheduler(), resources)
             });

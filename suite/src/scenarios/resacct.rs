@@ -5,7 +5,7 @@ use kube::ResourceExt;
 
 use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
-use crate::context::padding::{NUMACELL, in_both_zones};
+use crate::context::padding::{in_both_zones, pinned_to};
 use crate::observed::{NodeTopology, difference, topology_of};
 use crate::resources::{CPU, MEMORY, Resources};
 use crate::scenario::{Need, Scenario, Scope, StepError, body};
@@ -122,8 +122,7 @@ async fn hold_zones(
     for zone in &node.zones {
         let before = ctx.baseline_of(&node.node).await?;
         let name = format!("tgtpadpod-{}", zone.name);
-        let mut limits = Resources::literal("1c 1Gi");
-        limits.set(&format!("{NUMACELL}{:02}", zone.id), 1000);
+        let limits = pinned_to(&Resources::literal("1c 1Gi"), zone.id);
         ctx.create(
             PodPlan::new(&name, "", [ResourceRequest::Limits(limits)])
                 .bound_to(&node.node)

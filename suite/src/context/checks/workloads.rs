@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod, PodTemplateSpec};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -106,6 +106,11 @@ impl Context {
         )
         .await
     }
+}
+
+/// Returns the first container of a workload's pods.
+pub fn first_container(template: Option<&PodTemplateSpec>) -> Option<&Container> {
+    template?.spec.as_ref()?.containers.first()
 }
 
 /// How far the rollout of a daemon set has progressed.

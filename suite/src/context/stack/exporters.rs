@@ -7,13 +7,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, ListParams};
 
+use super::Component;
 use crate::context::Context;
 use crate::context::checks::Rollout;
 use crate::recorder::PollResult;
 use crate::scenario::StepError;
-
-/// Selector of the exporters' pods.
-pub(super) const RTE_PODS: &str = "name=resource-topology";
 
 impl Context {
     /// Returns the exporters' daemon sets. It is an error if there are none.
@@ -27,10 +25,11 @@ impl Context {
 
     /// Returns the exporters' pods. It is an error if there are none.
     pub async fn exporters(&self) -> Result<Vec<Pod>, StepError> {
-        let ours = ListParams::default().labels(RTE_PODS);
+        let ours = Component::Exporters.pods();
         let pods = Api::<Pod>::all(self.client()).list(&ours).await?.items;
         if pods.is_empty() {
-            return Err(StepError::fail(format!("no pod has the label {RTE_PODS}")));
+            let label = Component::Exporters.selector();
+            return Err(StepError::fail(format!("no pod has the label {label}")));
         }
         Ok(pods)
     }

@@ -5,11 +5,10 @@ use api::{conditions, names};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{EnvVar, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::exporters::RTE_PODS;
-use super::{active, is_true, spec_field};
+use super::{Component, active, is_true, spec_field};
 use crate::context::Context;
 use crate::context::checks::describe;
 use crate::ledger::{ObjectRef, Undo};
@@ -28,6 +27,12 @@ impl Context {
             let name = names::OPERATOR_CR;
             StepError::Skip(format!("there is no NUMAResourcesOperator {name}"))
         })
+    }
+
+    /// Returns the operator's pods.
+    pub async fn operator_pods(&self) -> Result<Vec<Pod>, StepError> {
+        let pods = Api::<Pod>::all(self.client());
+        Ok(pods.list(&Component::Operator.pods()).await?.items)
     }
 
     /// Sets its node groups; the old ones are restored at the end.
@@ -59,7 +64,7 @@ impl Context {
             .await?;
         }
         let pods = Api::<Pod>::all(self.client());
-        let exporters = ListParams::default().labels(RTE_PODS);
+        let exporters = Component::Exporters.pods();
         let limit = self.deadlines().gone;
         self.until("no pod of an exporter is left", limit, async || {
             let left = pods.list(&exporters).await?.items;

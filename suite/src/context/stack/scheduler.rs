@@ -4,10 +4,10 @@ use api::scheduler::v1::NumaResourcesScheduler;
 use api::{conditions, names};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
 
-use super::{active, is_true, spec_field};
+use super::{Component, active, is_true, spec_field};
 use crate::context::Context;
 use crate::context::checks::describe;
 use crate::ledger::Undo;
@@ -75,8 +75,7 @@ impl Context {
     /// Returns the pods of the scheduler that its resource configures.
     pub async fn scheduler_pods(&self) -> Result<Vec<Pod>, StepError> {
         let pods = Api::<Pod>::namespaced(self.client(), names::NAMESPACE);
-        let ours = ListParams::default().labels(&format!("app={}", names::SCHEDULER));
-        Ok(pods.list(&ours).await?.items)
+        Ok(pods.list(&Component::Scheduler.pods()).await?.items)
     }
 
     /// Deletes the scheduler's resource, and waits until neither its Deployment nor a pod of it is left. Returns the undo that restores it,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::pools::empty_pool;
 use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
-use crate::context::checks::Rollout;
+use crate::context::checks::{Rollout, first_container};
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, StepError, body};
@@ -220,12 +220,8 @@ async fn exporters_serve(
 
 /// Returns the arguments of the first container.
 fn arguments(set: &DaemonSet) -> Vec<String> {
-    let pod = set
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.template.spec.as_ref());
-    let container = pod.and_then(|pod| pod.containers.first());
-    container
+    let template = set.spec.as_ref().map(|spec| &spec.template);
+    first_container(template)
         .and_then(|one| one.args.clone())
         .unwrap_or_default()
 }

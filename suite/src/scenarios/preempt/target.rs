@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{HIGH, LOW, MEDIUM, NOT_HELPFUL};
 use crate::context::arena::Fit;
 use crate::context::checks::{describe, phase};
-use crate::context::padding::{NUMACELL, amounts_to_pad};
+use crate::context::padding::{amounts_to_pad, pinned_to};
 use crate::context::{Context, RUN_LABEL};
 use crate::observed::NodeTopology;
 use crate::recorder::PollResult;
@@ -85,7 +85,7 @@ pub(super) async fn fill(
     for zone in &target.zones {
         let take = amounts_to_pad(zone, leave)
             .map_err(|error| StepError::fail(format!("cannot fill {}: {error}", target.node)))?;
-        let limits = pinned(&take, zone.id);
+        let limits = pinned_to(&take, zone.id);
         let name = format!("{name}-{}", zone.id);
         plans.push(PodPlan::new(
             &name,
@@ -94,13 +94,6 @@ pub(super) async fn fill(
         ));
     }
     run(ctx, plans, class).await
-}
-
-/// Returns the list with a device that only this zone has.
-pub(super) fn pinned(list: &Resources, zone: u32) -> Resources {
-    let mut pinned = list.clone();
-    pinned.set(&format!("{NUMACELL}{zone:02}"), 1000);
-    pinned
 }
 
 /// Runs pods of a priority class and waits until the NRT accounts for them.

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::replicas::{replicas, replicas_are};
 use super::{UPDATES, deployments};
 use crate::context::Context;
+use crate::context::checks::first_container;
 use crate::scenario::{Scenario, StepError, body};
 use crate::scenarios::area::Area;
 
@@ -43,12 +44,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 
 /// Returns the image of the first container.
 fn image(deployment: &Deployment) -> String {
-    let pod = deployment
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.template.spec.as_ref());
-    let container = pod.and_then(|pod| pod.containers.first());
-    container
+    let template = deployment.spec.as_ref().map(|spec| &spec.template);
+    first_container(template)
         .and_then(|one| one.image.clone())
         .unwrap_or_default()
 }
