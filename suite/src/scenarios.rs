@@ -1,7 +1,7 @@
 //! The scenarios of the catalogue, one module per area, with its ids and labels (scenarios-serial.md 8, 9).
 //!
-//! `area` has the head that the scenarios of an area share, `steps` the steps that stories of several areas share. All other modules are
-//! areas.
+//! `area` has the head that the scenarios of an area share. `steps`, `load`, `attributes` and `tls_profile` have what stories of several areas
+//! share. All other modules are areas; none of them borrows from another.
 //!
 //! # How to add a scenario
 //! 1. Find its module: the area is the part of the id before the slash. A new area is a new module with a `const AREA: Area` and a function
@@ -23,6 +23,7 @@
 //! `tests/it/faults.rs`, with the scenarios that must fail and a test that passes it to `check`.
 
 mod area;
+mod attributes;
 mod byres;
 mod cache;
 mod config;
@@ -31,6 +32,7 @@ mod fundamentals;
 mod hostlevel;
 mod install;
 mod introspection;
+mod load;
 mod netpol;
 mod nodelabel;
 mod nonreg;
@@ -47,6 +49,7 @@ mod stall;
 mod steps;
 mod taint;
 mod tls;
+mod tls_profile;
 mod tmpol;
 mod unsched;
 

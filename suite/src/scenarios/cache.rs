@@ -12,10 +12,11 @@ use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
 use crate::context::checks::{node_of, phase};
 use crate::recorder::PollResult;
-use crate::resources::{CPU, Resources};
+use crate::resources::Resources;
 use crate::scenario::{Need, Scenario, StepError, body};
 use crate::scenarios::area::Area;
-use crate::scenarios::steps;
+use crate::scenarios::load::{MEMORY, zone_cpus};
+use crate::scenarios::{load, steps};
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {
@@ -44,13 +45,8 @@ const INTERFERENCE: Area = Area {
 const INTERFERES: &str = "e2e.test.openshift-kni.io/scheduler-interference";
 /// The scheduler that comes with Kubernetes.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
-/// Limit of the catalogue for pods that the cache may keep pending.
-const CORRECTED: Duration = Duration::from_mins(3);
-/// The same limit when another scheduler interferes.
+/// Limit of the catalogue for pods that the cache may keep pending while another scheduler interferes.
 const INTERFERED: Duration = Duration::from_mins(5);
-/// Memory of each pod.
-const MEMORY: &str = "8Gi";
-
 /// Pods that fill a machine.
 struct Load {
     pods_per_zone: i64,
@@ -114,13 +110,6 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Returns the whole CPUs that the fullest zone of any node has left.
-fn zone_cpus(arena: &Arena) -> i64 {
-    let zones = arena.nodes().iter().flat_map(|node| &node.zones);
-    let left = zones.map(|zone| zone.available().units(CPU));
-    left.min().unwrap_or_default()
-}
-
 async fn arena(ctx: &Context) -> Result<Arena, StepError> {
     let title = format!("two nodes have a zone with {MEMORY}");
     let fit = Fit::Zone(Resources::literal(&format!("1c {MEMORY}")));
@@ -129,40 +118,9 @@ async fn arena(ctx: &Context) -> Result<Arena, StepError> {
     Ok(arena)
 }
 
-async fn all_run(ctx: &Context, plans: &[PodPlan], limit: Duration) -> Result<Vec<Pod>, StepError> {
-    let names: Vec<String> = plans.iter().map(|plan| plan.name().to_owned()).collect();
-    let title = format!(
-        "all of {} pods, created at once, run within {} s",
-        names.len(),
-        limit.as_secs()
-    );
-    ctx.step(title, async {
-        ctx.create_all(plans.iter().map(PodPlan::pod)).await?;
-        ctx.pods_running_within(&names, limit).await
-    })
-    .await
-}
-
 async fn overreserve_corrected(ctx: &Context) -> Result<(), StepError> {
     let arena = arena(ctx).await?;
-    one_for_each_zone(ctx, &arena, "ovrfix-pod").await
-}
-
-/// Runs as many pods as there are zones; each zone has room for one.
-pub(super) async fn one_for_each_zone(
-    ctx: &Context,
-    arena: &Arena,
-    name: &str,
-) -> Result<(), StepError> {
-    let request = Resources::literal(&format!("{}c {MEMORY}", zone_cpus(arena) * 6 / 10));
-    let plans: Vec<PodPlan> = (0..2 * arena.nodes().len())
-        .map(|index| {
-            let resources = ResourceRequest::Limits(request.clone());
-            arena.plan(ctx, &format!("{name}-{index}"), [resources])
-        })
-        .collect();
-    let pods = all_run(ctx, &plans, CORRECTED).await?;
-    steps::stack_placed_all(ctx, &pods).await
+    load::one_for_each_zone(ctx, &arena, "ovrfix-pod").await
 }
 
 /// Computes the CPUs of each pod: whole cores, 6 tenths of an equal share of the zone. The divisions are those of the catalogue.

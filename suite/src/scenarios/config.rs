@@ -1,6 +1,5 @@
 //! Configuration of the stack and its effects (scenarios-serial.md 9.6).
 
-mod attributes;
 mod groups;
 mod kubelets;
 mod moved;
@@ -15,10 +14,8 @@ use serde_json::json;
 use crate::context::Context;
 use crate::scenario::{Need, Scenario, StepError, body};
 use crate::scenarios::area::Area;
+use crate::scenarios::attributes::nrt_attributes;
 use crate::workload::{PodPlan, ResourceRequest};
-
-pub(super) use attributes::{agree, config_of, nodes_of, nrt_attributes};
-pub(super) use security::{Profile, tls_flags};
 
 const AREA: Area = Area {
     context: "[serial][disruptive] numaresources configuration management",

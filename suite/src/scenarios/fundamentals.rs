@@ -1,11 +1,10 @@
 //! Bursts of pods are placed without stalls (scenarios-serial.md 8.12).
 
 use crate::context::Context;
-use crate::context::arena::{Arena, Fit};
-use crate::resources::{CPU, Resources};
+use crate::context::arena::Fit;
 use crate::scenario::{Need, Scenario, StepError, body};
 use crate::scenarios::area::Area;
-use crate::scenarios::steps;
+use crate::scenarios::load;
 use crate::workload::ResourceRequest;
 
 const ONE_NODE: Area = Area {
@@ -17,11 +16,6 @@ const ALL_NODES: Area = Area {
     context: "numaresources fundamentals non-regression [nodeAll] against all the available worker nodes",
     ..ONE_NODE
 };
-/// CPUs of each pod.
-const CPUS: i64 = 2;
-/// Number of resync periods within which all pods must run.
-const PERIODS: u32 = 10;
-
 struct Row {
     id: &'static str,
     test_id: u32,
@@ -29,14 +23,6 @@ struct Row {
     one_node: bool,
     resources: fn() -> ResourceRequest,
     text: &'static str,
-}
-
-pub(super) fn guaranteed() -> ResourceRequest {
-    ResourceRequest::Limits(Resources::literal("2c 64Mi"))
-}
-
-pub(super) fn burstable() -> ResourceRequest {
-    ResourceRequest::Requests(Resources::literal("2c 64Mi"))
 }
 
 fn best_effort() -> ResourceRequest {
@@ -49,7 +35,7 @@ static ROWS: &[Row] = &[
         test_id: 84018,
         labels: "node1 tier1",
         one_node: true,
-        resources: guaranteed,
+        resources: load::guaranteed,
         text: "should handle a burst of qos=guaranteed pods",
     },
     Row {
@@ -57,7 +43,7 @@ static ROWS: &[Row] = &[
         test_id: 84019,
         labels: "node1 tier1",
         one_node: true,
-        resources: burstable,
+        resources: load::burstable,
         text: "should handle a burst of qos=burstable pods",
     },
     Row {
@@ -73,7 +59,7 @@ static ROWS: &[Row] = &[
         test_id: 84021,
         labels: "nodeAll tier0",
         one_node: false,
-        resources: guaranteed,
+        resources: load::guaranteed,
         text: "should handle a burst of qos=guaranteed pods",
     },
     Row {
@@ -81,7 +67,7 @@ static ROWS: &[Row] = &[
         test_id: 84022,
         labels: "nodeAll tier1",
         one_node: false,
-        resources: burstable,
+        resources: load::burstable,
         text: "should handle a burst of qos=burstable pods",
     },
     Row {
@@ -103,17 +89,6 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ROWS.iter().map(scenario).collect()
 }
 
-/// Returns the number of pods: 150 % of one zone on one node; 125 % of one zone on each of all nodes. The divisions are those of the
-/// catalogue.
-fn count(zone_cpus: i64, nodes: usize, one_node: bool) -> i64 {
-    let nodes = i64::try_from(nodes).unwrap_or(1);
-    if one_node {
-        (3 * zone_cpus / 2) / CPUS
-    } else {
-        nodes * (10 * zone_cpus / 8) / CPUS
-    }
-}
-
 async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let arena = ctx
         .step(
@@ -122,57 +97,5 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
         )
         .await?;
     ctx.step("the cluster is settled", ctx.settle()).await?;
-    burst(ctx, &arena, "testpod", row.resources, row.one_node).await
-}
-
-/// Creates many small pods at once, which need the room of several zones. All must run within the time in which the cache has to follow.
-pub(super) async fn burst(
-    ctx: &Context,
-    arena: &Arena,
-    name: &str,
-    resources: fn() -> ResourceRequest,
-    one_node: bool,
-) -> Result<(), StepError> {
-    let zone_cpus = arena
-        .target()
-        .zones
-        .iter()
-        .map(|zone| zone.allocatable().units(CPU))
-        .max()
-        .unwrap_or_default();
-    let count = count(zone_cpus, arena.nodes().len(), one_node);
-    let names: Vec<String> = (0..count).map(|index| format!("{name}-{index}")).collect();
-    let limit = ctx.facts().cache_resync.unwrap_or_default() * PERIODS;
-    let pods = ctx
-        .step(
-            format!(
-                "all of {count} pods, created at once, run within {} s",
-                limit.as_secs()
-            ),
-            async {
-                let pods = names.iter().map(|name| {
-                    let mut plan = arena.plan(ctx, name, [resources()]);
-                    if one_node {
-                        plan = plan.on_nodes_with(api::labels::HOSTNAME, &arena.target().node);
-                    }
-                    plan.pod()
-                });
-                ctx.create_all(pods).await?;
-                ctx.pods_running_within(&names, limit).await
-            },
-        )
-        .await?;
-    steps::stack_placed_all(ctx, &pods).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bursts_are_as_large_as_in_the_catalogue() {
-        assert_eq!(count(22, 4, false), 54);
-        assert_eq!(count(22, 4, true), 16);
-        assert_eq!(count(30, 2, false), 37);
-    }
+    load::burst(ctx, &arena, "testpod", row.resources, row.one_node).await
 }

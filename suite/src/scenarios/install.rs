@@ -17,12 +17,12 @@ use kube::ResourceExt as _;
 use kube::api::Api;
 use serde_json::{Value, json};
 
-use super::config::nrt_attributes;
 use crate::context::Context;
 use crate::context::checks::first_container;
 use crate::ledger::ObjectRef;
 use crate::scenario::{Need, Scenario, StepError, body};
 use crate::scenarios::area::Area;
+use crate::scenarios::attributes::nrt_attributes;
 
 const INSTALL: Area = Area {
     context: "[Install] continuousIntegration",

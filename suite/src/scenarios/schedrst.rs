@@ -64,7 +64,7 @@ async fn existing_keep_running(ctx: &Context) -> Result<(), StepError> {
         .step("the scheduler is removed", ctx.remove_scheduler())
         .await?;
     ctx.step("the same pods run on", async {
-        witness(ctx).await?;
+        steps::default_scheduler_places_a_pod(ctx).await?;
         let now = ctx
             .deployment_complete(plan.name(), &plan.selector_labels())
             .await?;
@@ -119,7 +119,7 @@ async fn pods_wait(ctx: &Context, plan: &PodPlan) -> Result<(), StepError> {
     let labels = plan.selector_labels();
     let count = usize::try_from(REPLICAS).unwrap_or_default();
     ctx.pods_created(&labels, count).await?;
-    witness(ctx).await?;
+    steps::default_scheduler_places_a_pod(ctx).await?;
     for pod in ctx.pods_with(&labels).await? {
         if node_of(&pod).is_some() {
             let message = "a pod was placed without a scheduler";
@@ -127,14 +127,4 @@ async fn pods_wait(ctx: &Context, plan: &PodPlan) -> Result<(), StepError> {
         }
     }
     Ok(())
-}
-
-/// Runs and deletes a pod of the default scheduler, on any node that is left, including those of the control plane.
-pub(super) async fn witness(ctx: &Context) -> Result<(), StepError> {
-    let plan = PodPlan::new("witness", "default-scheduler", [ResourceRequest::Nothing])
-        .tolerating(api::labels::CONTROL_PLANE, "NoSchedule")
-        .tolerating(api::labels::MASTER, "NoSchedule");
-    ctx.create(plan.pod()).await?;
-    ctx.pods_running(&[plan.name().to_owned()]).await?;
-    ctx.delete::<Pod>(plan.name()).await
 }

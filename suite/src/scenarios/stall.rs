@@ -10,7 +10,7 @@ use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Need, Scenario, StepError, body};
 use crate::scenarios::area::Area;
-use crate::scenarios::{cache, fundamentals};
+use crate::scenarios::load;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {
@@ -86,7 +86,7 @@ static ROWS: &[Row] = &[
             sleeps: &["1s"],
             restarts: false,
         },
-        ours: StackPods::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(load::guaranteed),
         text: "with non-restartable pods with guaranteed init and app containers",
     },
     Row {
@@ -98,7 +98,7 @@ static ROWS: &[Row] = &[
             sleeps: &["42d"],
             restarts: false,
         },
-        ours: StackPods::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(load::guaranteed),
         text: "with non-restartable pods with guaranteed init and long running app containers",
     },
     Row {
@@ -110,7 +110,7 @@ static ROWS: &[Row] = &[
             sleeps: &["42d", "1s"],
             restarts: false,
         },
-        ours: StackPods::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(load::guaranteed),
         text: "with non-restartable pods with guaranteed pod with partially terminated app containers",
     },
     Row {
@@ -122,7 +122,7 @@ static ROWS: &[Row] = &[
             sleeps: &["42d", "1s"],
             restarts: true,
         },
-        ours: StackPods::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(load::guaranteed),
         text: "with restartable pods with guaranteed pod with partially terminated app containers",
     },
     Row {
@@ -162,7 +162,7 @@ static ROWS: &[Row] = &[
         test_id: 85784,
         labels: "job generic tier0 nodeAll",
         others: OtherPods::Job(nothing),
-        ours: StackPods::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(load::guaranteed),
         text: "should handle a burst of qos=guaranteed pods",
     },
     Row {
@@ -170,7 +170,7 @@ static ROWS: &[Row] = &[
         test_id: 85785,
         labels: "job generic tier0 nodeAll",
         others: OtherPods::Job(nothing),
-        ours: StackPods::Burst(fundamentals::burstable),
+        ours: StackPods::Burst(load::burstable),
         text: "should handle a burst of qos=burstable pods",
     },
 ];
@@ -224,9 +224,9 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     ctx.step("the cluster is settled", ctx.settle()).await?;
     match row.ours {
         StackPods::Burst(resources) => {
-            fundamentals::burst(ctx, &arena, "testpod-schedstall", resources, false).await
+            load::burst(ctx, &arena, "testpod-schedstall", resources, false).await
         }
-        StackPods::Large => cache::one_for_each_zone(ctx, &arena, "stall-generic-pod").await,
+        StackPods::Large => load::one_for_each_zone(ctx, &arena, "stall-generic-pod").await,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::context::padding::in_both_zones;
 use crate::observed::NodeTopology;
 use crate::resources::Resources;
 use crate::scenario::{Scope, StepError};
-use crate::workload::PodPlan;
+use crate::workload::{PodPlan, ResourceRequest};
 
 /// Takes nodes of one scope, that which more nodes have, because the reason of a rejection depends on it. At least two must qualify.
 pub(super) async fn arena_of_one_scope(
@@ -171,4 +171,15 @@ pub(super) async fn zones_are_as_before(
         ctx.restored(before),
     )
     .await
+}
+
+/// Runs and deletes a pod of the default scheduler, on any node that is left, including those of the control plane. Not a step of its own:
+/// it proves, within one, that schedulers had time to do something else.
+pub(super) async fn default_scheduler_places_a_pod(ctx: &Context) -> Result<(), StepError> {
+    let plan = PodPlan::new("witness", "default-scheduler", [ResourceRequest::Nothing])
+        .tolerating(api::labels::CONTROL_PLANE, "NoSchedule")
+        .tolerating(api::labels::MASTER, "NoSchedule");
+    ctx.create(plan.pod()).await?;
+    ctx.pods_running(&[plan.name().to_owned()]).await?;
+    ctx.delete::<Pod>(plan.name()).await
 }

@@ -9,11 +9,11 @@ use kube::api::Api;
 use rustls::ProtocolVersion;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::config::Profile;
 use crate::context::Context;
 use crate::context::tls_probe::{TLS_1_1, TLS_1_2};
 use crate::scenario::{Need, Scenario, StepError, body};
 use crate::scenarios::area::Area;
+use crate::scenarios::tls_profile::{Profile, tls_flags};
 
 const AREA: Area = Area {
     context: "[tls] TLS compliance",
@@ -222,7 +222,7 @@ async fn exporters_have_flags(ctx: &Context) -> Result<(), StepError> {
                 set.name_any()
             ),
             async {
-                let seen = super::config::tls_flags(set);
+                let seen = tls_flags(set);
                 if seen == wanted {
                     return Ok(());
                 }

@@ -10,7 +10,6 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::core::{Selector, SelectorExt as _};
 use serde_json::{Value, json};
 
-use super::attributes::{KubeletPart, agree, config_of, nodes_of};
 use crate::context::Context;
 use crate::context::checks::Rollout;
 use crate::ledger::{ObjectRef, Undo};
@@ -18,6 +17,7 @@ use crate::machine_pools;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::StepError;
+use crate::scenarios::attributes::{KubeletPart, agree, config_of, nodes_of};
 use crate::workload::{PodPlan, ResourceRequest};
 
 pub(super) const POLICY: &str = "topologyManagerPolicy";

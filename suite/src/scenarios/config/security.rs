@@ -2,7 +2,7 @@
 
 use api::annotations::{CUSTOM, SELINUX_POLICY};
 use api::names;
-use api::openshift::config::{ApiServer, CLUSTER, TlsSecurityProfile};
+use api::openshift::config::{ApiServer, CLUSTER};
 use api::openshift::machine_config::{MachineConfig, MachineConfigPool, UPDATED};
 use api::operator::NamespacedName;
 use api::operator::v1::NodeGroup;
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use super::pools::empty_pool;
 use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
-use crate::context::checks::{Rollout, first_container};
+use crate::context::checks::Rollout;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, StepError, body};
-
-const MIN_VERSION: &str = "--metrics-tls-min-version";
-const CIPHERS: &str = "--metrics-tls-cipher-suites";
+use crate::scenarios::tls_profile::{
+    CIPHERS, INTERMEDIATE, MIN_VERSION, MODERN, Profile, tls_flags,
+};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
@@ -91,51 +91,6 @@ async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), StepError
     })
     .await
 }
-
-/// A TLS profile by name, and the exporters' flags under it: the minimum version, and whether suites can be chosen at all.
-pub(in crate::scenarios) struct Profile {
-    pub(in crate::scenarios) name: &'static str,
-    pub(in crate::scenarios) min_version: &'static str,
-    pub(in crate::scenarios) has_ciphers: bool,
-}
-
-impl Profile {
-    /// Returns the profile of a cluster.
-    pub(in crate::scenarios) fn of(
-        cluster: Option<&TlsSecurityProfile>,
-    ) -> Result<Self, StepError> {
-        match cluster.map(|cluster| cluster.profile.as_str()) {
-            None | Some("" | "Intermediate") => Ok(INTERMEDIATE),
-            Some("Modern") => Ok(MODERN),
-            Some(other) => Err(StepError::Skip(format!(
-                "the cluster's TLS profile is {other}"
-            ))),
-        }
-    }
-}
-
-/// Returns the minimum version and the suites that exporters are started with.
-pub(in crate::scenarios) fn tls_flags(set: &DaemonSet) -> (String, String) {
-    let args = arguments(set);
-    let flag = |name: &str| {
-        let mut values = args
-            .iter()
-            .filter_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
-        values.next().unwrap_or_default().to_owned()
-    };
-    (flag(MIN_VERSION), flag(CIPHERS))
-}
-
-const INTERMEDIATE: Profile = Profile {
-    name: "Intermediate",
-    min_version: "VersionTLS12",
-    has_ciphers: true,
-};
-const MODERN: Profile = Profile {
-    name: "Modern",
-    min_version: "VersionTLS13",
-    has_ciphers: false,
-};
 
 async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), StepError> {
     let status = ctx.operator_resource().await?.status.unwrap_or_default();
@@ -216,14 +171,6 @@ async fn exporters_serve(
         .await?;
     }
     Ok(())
-}
-
-/// Returns the arguments of the first container.
-fn arguments(set: &DaemonSet) -> Vec<String> {
-    let template = set.spec.as_ref().map(|spec| &spec.template);
-    first_container(template)
-        .and_then(|one| one.args.clone())
-        .unwrap_or_default()
 }
 
 /// Waits until all machines have the configuration of their pools, because their servers follow the profile, too.

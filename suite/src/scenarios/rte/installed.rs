@@ -16,7 +16,7 @@ use crate::context::checks::Rollout;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, StepError, body};
-use crate::scenarios::config;
+use crate::scenarios::attributes;
 
 const CONFIG: &str = "[config][rte]";
 
@@ -210,11 +210,11 @@ async fn exporters_are_configured(ctx: &Context) -> Result<(), StepError> {
             ))
         })
         .await?;
-        let handed = config::config_of(&map)?;
-        for node in config::nodes_of(ctx, &pool).await? {
+        let handed = attributes::config_of(&map)?;
+        for node in attributes::nodes_of(ctx, &pool).await? {
             ctx.step(
                 format!("{node}: kubelet, ConfigMap and NRT say the same"),
-                config::agree(ctx, &node, &handed),
+                attributes::agree(ctx, &node, &handed),
             )
             .await?;
         }

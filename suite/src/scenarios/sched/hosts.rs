@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::context::checks::{describe, node_of, phase};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, StepError, body};
-use crate::scenarios::schedrst::witness;
+use crate::scenarios::steps;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![SPREAD.scenario(
@@ -77,7 +77,7 @@ async fn replica_waits_for_its_own_node(ctx: &Context) -> Result<(), StepError> 
             };
             let first = waits().await?;
             // a scheduler has placed a pod since, and the successor still waits
-            witness(ctx).await?;
+            steps::default_scheduler_places_a_pod(ctx).await?;
             let again = waits().await?;
             if first == again {
                 return Ok(());

@@ -18,12 +18,12 @@ struct ExporterConfig {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::scenarios) struct KubeletPart {
+pub(super) struct KubeletPart {
     pub(super) topology_manager_policy: Option<String>,
     pub(super) topology_manager_scope: Option<String>,
 }
 
-pub(in crate::scenarios) async fn nrt_attributes(ctx: &Context) -> Result<(), StepError> {
+pub(super) async fn nrt_attributes(ctx: &Context) -> Result<(), StepError> {
     let maps = ctx
         .step(
             "each pool has a ConfigMap with its topology manager settings",
@@ -91,7 +91,7 @@ fn single_numa_node(map: &ConfigMap) -> Result<KubeletPart, StepError> {
 }
 
 /// Parses the settings that a ConfigMap of the operator passes to exporters.
-pub(in crate::scenarios) fn config_of(map: &ConfigMap) -> Result<KubeletPart, StepError> {
+pub(super) fn config_of(map: &ConfigMap) -> Result<KubeletPart, StepError> {
     let name = map.name_any();
     let text = map
         .data
@@ -109,10 +109,7 @@ pub(in crate::scenarios) fn config_of(map: &ConfigMap) -> Result<KubeletPart, St
 }
 
 /// Returns the nodes of a pool. It is an error if there are none.
-pub(in crate::scenarios) async fn nodes_of(
-    ctx: &Context,
-    pool: &str,
-) -> Result<Vec<String>, StepError> {
+pub(super) async fn nodes_of(ctx: &Context, pool: &str) -> Result<Vec<String>, StepError> {
     let params = ListParams::default().labels(&api::labels::node_role(pool));
     let nodes: Vec<_> = Api::<Node>::all(ctx.client())
         .list(&params)
@@ -132,7 +129,7 @@ pub(in crate::scenarios) async fn nodes_of(
 }
 
 /// Waits until the kubelet, the ConfigMap and the NRT of a node agree.
-pub(in crate::scenarios) async fn agree(
+pub(super) async fn agree(
     ctx: &Context,
     node: &str,
     config: &KubeletPart,
