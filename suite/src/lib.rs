@@ -27,8 +27,8 @@
 //!    [`recorder::Recorder::plan`], which writes its undo into the [`ledger::Ledger`] before the call is made.
 //! 9. The story's result becomes a `Verdict`. After a failure `collect::scenario` writes down what the cluster looks like. Then
 //!    [`recorder::Recorder::undo_all`] undoes the changes, and the session waits until the NRTs are as before.
-//! 10. The event `ScenarioFinished` carries the verdict to the readers. The `Junit` reader keeps it as a `<testcase>`, and writes the report at
-//!     the end of the run.
+//! 10. The event `ScenarioFinished` carries the verdict to the readers. The `Junit` reader makes a `<testcase>` of it, and writes the whole report
+//!     anew each time, so that a run that is cut short has one, too.
 //! 11. [`run::Outcome`] is the exit code.
 
 pub mod binaries;
