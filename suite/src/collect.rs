@@ -9,8 +9,8 @@ use kube::{Client, ResourceExt};
 use reports::event::{Event as RunEvent, Failure};
 use serde::Serialize;
 
-use crate::checks::{describe, event_lines};
 use crate::context::Context;
+use crate::context::checks::{describe, event_lines};
 use crate::recorder::Recorder;
 
 /// Number of lines that are kept of each log.

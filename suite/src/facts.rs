@@ -45,6 +45,16 @@ impl Facts {
             .filter(move |node| is_candidate(node, scope))
     }
 
+    /// Returns the scope that more of these nodes have: `container` when both have the same number.
+    pub fn majority_scope(&self) -> Scope {
+        let count = |scope| self.candidates(Some(scope)).count();
+        if count(Scope::Container) >= count(Scope::Pod) {
+            Scope::Container
+        } else {
+            Scope::Pod
+        }
+    }
+
     /// Returns what a node had when the reference was taken and lacks now. A kubelet that has just started knows no devices until their
     /// plugins have registered again. The NRT shows that at once, the node's status seconds later.
     pub fn incomplete(&self, topologies: &[NodeTopology], nodes: &[Node]) -> Option<String> {

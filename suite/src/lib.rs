@@ -3,26 +3,45 @@
 //! The suite drives a cluster only through its API and links none of the products, so it can also test another implementation.
 //! The scenarios contain the expected values as literals.
 //!
-//! Reading order: [`scenario`] (what one is), [`context`] (what it works with; [`arena`], [`padding`], [`settle`], [`checks`], `stack` and
-//! `faults` extend it), [`scenarios`] (all of them), [`session`] (one run), [`setup`] (how a cluster becomes ready), [`select`] and
-//! [`labels`] (which scenarios run), [`cli`] (the command line).
+//! # Reading order
+//! 1. [`scenario`]: what a scenario is. [`scenarios`]: all of them, and how to add one.
+//! 2. [`context`]: what a story works with; the modules below it extend it. [`workload`], [`resources`], [`observed`] and [`facts`] are the
+//!    values that it passes around, [`machine_pools`] the kubelets' settings.
+//! 3. [`recorder`] with [`ledger`]: how steps, waits and changes get into the event stream, and how changes are undone.
+//! 4. [`session`]: one cluster and the scenarios on it. [`run`]: all clusters of a run. [`setup`] with [`binaries`]: how a cluster becomes
+//!    ready.
+//! 5. [`select`] with [`labels`]: which scenarios run. [`cli`]: the command line. [`interrupt`]: how a run stops early.
+//!
+//! # From `--label tier0` to a `<testcase>`
+//! 1. [`cli::main`] parses the arguments; without a subcommand it calls `cli::run::run`.
+//! 2. [`scenarios::all`] collects what `scenarios()` of each area returns. Each line of the catalogue went through `Area::scenario`, which puts
+//!    labels, title and needs together.
+//! 3. [`select::Selection::apply`] parses the expression ([`labels::Expression::parse`]) and says of each scenario whether it is selected.
+//! 4. `cli::run::options` makes the [`setup::Options`]: without a kubeconfig, embedded clusters of our own.
+//! 5. [`run::stream`] opens the stream of events with its readers: the event log, `reports::junit::Junit`, the summary, the terminal.
+//! 6. [`run::run`] starts a [`session::Session`] for each cluster. [`session::Session::start`] calls [`setup::run`]: cluster, stack, numacell
+//!    devices, reference; what it found are the [`facts::Facts`].
+//! 7. [`session::Session::run`] takes one scenario after another. [`scenario::Scenario::missing`] compares its needs with the facts: skipped, or
+//!    a [`context::Context`] with a namespace and a [`recorder::Recorder`] of its own, and the story begins.
+//! 8. Every step of the story passes [`recorder::Recorder::step`], every wait [`recorder::Recorder::until`], and every change
+//!    [`recorder::Recorder::plan`], which writes its undo into the [`ledger::Ledger`] before the call is made.
+//! 9. The story's result becomes a `Verdict`. After a failure `collect::scenario` writes down what the cluster looks like. Then
+//!    [`recorder::Recorder::undo_all`] undoes the changes, and the session waits until the NRTs are as before.
+//! 10. The event `ScenarioFinished` carries the verdict to the readers. The `Junit` reader makes a `<testcase>` of it, and writes the whole report
+//!     anew each time, so that a run that is cut short has one, too.
+//! 11. [`run::Outcome`] is the exit code.
 
-pub mod arena;
 pub mod binaries;
-pub mod checks;
 pub mod cli;
 mod collect;
 pub mod context;
 pub mod facts;
-mod faults;
 pub mod interrupt;
 pub mod labels;
 pub mod ledger;
 pub mod machine_pools;
 pub mod observed;
 mod pace;
-pub mod padding;
-pub mod probe;
 pub mod recorder;
 pub mod resources;
 pub mod run;
@@ -30,10 +49,7 @@ pub mod scenario;
 pub mod scenarios;
 pub mod select;
 pub mod session;
-pub mod settle;
 pub mod setup;
-mod stack;
 #[cfg(test)]
 mod testing;
-pub mod tls_probe;
 pub mod workload;

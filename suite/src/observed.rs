@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::resources::{Resources, is_native};
-use crate::scenario::Scope;
+use crate::scenario::{Scope, StepError};
 
 /// Why an NRT cannot be read.
 #[derive(Debug, Error)]
@@ -234,6 +234,15 @@ pub fn zones_difference(before: &NodeTopology, after: &NodeTopology) -> Option<S
             })
         })
     })
+}
+
+/// Returns the NRT of a node. It is an error if there is none.
+pub fn topology_of<'a>(
+    topologies: &'a [NodeTopology],
+    node: &str,
+) -> Result<&'a NodeTopology, StepError> {
+    let found = topologies.iter().find(|topology| topology.node == node);
+    found.ok_or_else(|| StepError::fail(format!("node {node} has no NRT")))
 }
 
 /// Returns the first difference between two states of several nodes.

@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
-use kube::Client;
+use kube::{Client, Resource};
 use reports::event::{Event, StepOutcome};
 use reports::stream::Stream;
+use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::ledger::{Ledger, Undo};
+use crate::ledger::{Ledger, ObjectRef, Undo};
 use crate::pace::Pace;
 use crate::scenario::StepError;
 
@@ -248,6 +249,24 @@ impl Recorder {
             what: what.to_owned(),
             undo: value,
         });
+    }
+
+    /// Records that an object is about to be created; its undo deletes it.
+    pub fn plan_creation(&self, object: &ObjectRef) {
+        let undo = Undo::Delete {
+            object: object.clone(),
+        };
+        self.plan(&format!("create {object}"), undo);
+    }
+
+    /// Records that an object is about to be deleted. Returns the undo, which creates it again as it is now.
+    pub fn plan_deletion<K>(&self, object: &K) -> Undo
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+    {
+        let undo = Undo::recreate(object);
+        self.plan(&format!("delete {}", ObjectRef::of(object)), undo.clone());
+        undo
     }
 
     /// Returns whether nothing is left to undo.

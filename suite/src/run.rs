@@ -15,7 +15,7 @@ use crate::interrupt::Interrupt;
 use crate::recorder::millis;
 use crate::scenario::Scenario;
 use crate::session::{Session, StartError};
-use crate::setup::{Lane, Options};
+use crate::setup::{ClusterSource, Options};
 
 /// Name of the `JUnit` suite and stem of its file, the same as in the original's runner.
 pub const SUITE: &str = "e2e-serial-run";
@@ -87,36 +87,53 @@ pub fn stream(
 
 /// Builds the event with what is known before anything starts.
 pub fn started(options: &Options, selected: usize, paths: &ReportPaths) -> Event {
-    let lane = match &options.lane {
-        Lane::Own(lane) if options.clusters > 1 => {
+    let cluster = match &options.cluster {
+        ClusterSource::Own(lane) if options.clusters > 1 => {
             format!("{} clusters, {}", options.clusters, lane.name())
         }
-        Lane::Own(lane) => lane.name().to_owned(),
-        Lane::Kubeconfig(path) => format!("kubeconfig {}", path.display()),
+        ClusterSource::Own(lane) => lane.name().to_owned(),
+        ClusterSource::Kubeconfig(path) => format!("kubeconfig {}", path.display()),
     };
     Event::RunStarted {
         run: options.run.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         selected,
         facts: BTreeMap::from([
-            ("cluster".to_owned(), lane),
+            ("cluster".to_owned(), cluster),
             ("report".to_owned(), paths.report.display().to_string()),
             ("events".to_owned(), paths.events().display().to_string()),
         ]),
     }
 }
 
+/// What a run consists of.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// How its clusters are prepared, and how many there are.
+    pub options: &'a Options,
+    /// All scenarios of the catalogue.
+    pub scenarios: &'a [Scenario],
+    /// Which of them run.
+    pub selected: &'a [bool],
+    /// Where reports are written.
+    pub paths: &'a ReportPaths,
+    /// Where its events go.
+    pub stream: &'a Stream,
+    /// How it is stopped from outside.
+    pub interrupt: &'a Interrupt,
+}
+
 /// Runs the selected scenarios on all clusters of the options at the same time. `prepare` may break each cluster on purpose before its first
 /// scenario.
-pub async fn run(
-    options: &Options,
-    scenarios: &[Scenario],
-    selected: &[bool],
-    paths: &ReportPaths,
-    stream: &Stream,
-    interrupt: &Interrupt,
-    prepare: impl AsyncFn(&Session) -> Result<(), String>,
-) -> Outcome {
+pub async fn run(run: &Run<'_>, prepare: impl AsyncFn(&Session) -> Result<(), String>) -> Outcome {
+    let Run {
+        options,
+        scenarios,
+        selected,
+        paths,
+        stream,
+        interrupt,
+    } = *run;
     let begun = Instant::now();
     let (chosen, others): (Vec<_>, Vec<_>) = scenarios
         .iter()

@@ -134,6 +134,11 @@ pub enum Need {
 }
 
 impl Need {
+    /// Returns the need of this many nodes, of any scope.
+    pub const fn nodes(count: usize) -> Self {
+        Self::Nodes { count, scope: None }
+    }
+
     /// Returns what is needed and what the cluster has instead, if the need is not met.
     pub fn missing(&self, facts: &Facts) -> Option<String> {
         match self {

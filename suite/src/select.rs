@@ -6,18 +6,30 @@ use thiserror::Error;
 use crate::labels::{self, Expression, KNOWN, nearest};
 use crate::scenario::Scenario;
 
-/// What the user asked for. All given conditions must hold.
-#[derive(Clone, Debug, Default)]
+/// What the user asked for, as on the command line. All given conditions must hold.
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Selection {
-    /// Exact ids; an empty list selects any.
+    /// Ids of the scenarios to run [default: all that the options below select]
+    #[arg(value_name = "ID")]
     pub ids: Vec<String>,
-    /// Label expression.
+
+    /// Only scenarios with these labels: && || ! (), /regex/, key: containsAny {a, b}
+    #[arg(
+        id = "label",
+        long = "label",
+        visible_alias = "label-filter",
+        value_name = "EXPRESSION",
+        help_heading = "Selection"
+    )]
     pub labels: Option<String>,
-    /// Tiers 0 to this one.
+    /// Only tiers 0 to N
+    #[arg(long, value_name = "N", help_heading = "Selection")]
     pub tier_up_to: Option<u8>,
-    /// Pattern that id or title must match.
+    /// Only scenarios whose id or title matches
+    #[arg(long, value_name = "REGEX", help_heading = "Selection")]
     pub focus: Option<String>,
-    /// Pattern that neither id nor title may match.
+    /// No scenarios whose id or title matches
+    #[arg(long, value_name = "REGEX", help_heading = "Selection")]
     pub skip: Option<String>,
 }
 

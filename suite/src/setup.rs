@@ -1,5 +1,10 @@
 //! Prepares a cluster for the scenarios, from nothing or from a kubeconfig (scenarios-serial.md 1.1, 2).
+//!
+//! Reading order, which is that of [`run`]: `connect` (a client, and whether the cluster may be used), [`kept`] (a stack that stays on a
+//! cluster between runs), `kubelets` and `install` with `manifests` (the stack), `available` (until it is there), `infra` (what scenarios need besides), `reference` (the
+//! unloaded cluster, against which scenarios measure).
 
+mod available;
 mod connect;
 mod infra;
 mod install;
@@ -8,7 +13,7 @@ mod kubelets;
 mod manifests;
 mod reference;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
@@ -29,8 +34,8 @@ pub use connect::{ALLOW_COMMAND, ALLOW_LABEL, allow};
 
 /// Where the cluster comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lane {
-    /// A cluster that is brought up for the run and ends with it.
+pub enum ClusterSource {
+    /// A cluster of this lane that is brought up for the run and ends with it.
     Own(lane::Lane),
     /// The cluster of a kubeconfig file.
     Kubeconfig(PathBuf),
@@ -40,7 +45,7 @@ pub enum Lane {
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where the cluster comes from.
-    pub lane: Lane,
+    pub cluster: ClusterSource,
     /// Composition of our own cluster.
     pub plan: PlanArgs,
     /// How many clusters of our own share the scenarios; each runs one scenario at a time.
@@ -75,7 +80,7 @@ impl Options {
             plan: PlanArgs,
         }
         Ok(Self {
-            lane: Lane::Own(lane),
+            cluster: ClusterSource::Own(lane),
             plan: Flags::try_parse_from(flags)?.plan,
             clusters: 1,
             number: 1,
@@ -112,49 +117,11 @@ pub async fn run(
     recorder: &Recorder,
     partial: &mut Partial,
 ) -> Result<Cluster, StepError> {
-    let mut exporter = None;
-    let mut kept = None;
-    let client = match &options.lane {
-        Lane::Kubeconfig(path) => {
-            if let Some(stack) = Stack::load(path)? {
-                recorder
-                    .step(
-                        "the programs under test are built",
-                        stack.programs_are_built(options, recorder),
-                    )
-                    .await?;
-                exporter = Some(stack.bin_dir.join(binaries::OPERATOR));
-                kept = Some((stack, path));
-            }
-            recorder
-                .step(
-                    format!("the cluster of {} answers", path.display()),
-                    connect::client(path),
-                )
-                .await?
-        }
-        Lane::Own(lane) => {
-            let bin_dir = recorder
-                .step("the programs under test are built", async {
-                    let note = |line: &str| recorder.note(line);
-                    binaries::locate(options.plan.bin_dir.as_deref(), note)
-                        .await
-                        .map_err(|error| StepError::fail(chain(&error)))
-                })
-                .await?;
-            exporter = Some(bin_dir.join(binaries::OPERATOR));
-            let own = recorder
-                .step(
-                    format!("a cluster is up ({})", lane.name()),
-                    own_cluster(*lane, options, bin_dir, recorder),
-                )
-                .await?;
-            let client = own.client();
-            partial.own = Some(own);
-            allow(&client).await?;
-            client
-        }
-    };
+    let Reached {
+        client,
+        exporter,
+        mut kept,
+    } = reach(options, recorder, partial).await?;
     partial.client = Some(client.clone());
     let run = options.run.clone();
     // missing parts of a kept stack do not belong to the run that restores them
@@ -175,20 +142,7 @@ pub async fn run(
             connect::allowed(&client),
         )
         .await?;
-    let may_install = options.install || connect::may_install(&client).await?;
-    if may_install {
-        kubelets::configured(options, recorder, &client).await?;
-    }
-    install::stack(options, recorder, &client, may_install).await?;
-    if let Some((stack, kubeconfig)) = &mut kept {
-        stack
-            .restart_changed(options, recorder, &client, kubeconfig)
-            .await?;
-    }
-    let status = install::available(options, recorder, &client).await?;
-    if kept.is_some() {
-        kept::is_running(options, recorder, &client).await?;
-    }
+    let status = install_stack(options, recorder, &client, kept.as_mut()).await?;
     infra::numacell(options, recorder, &client).await?;
     let known = kept
         .as_ref()
@@ -198,9 +152,9 @@ pub async fn run(
         stack.installed(&reference, kubeconfig)?;
         recorder.keep_all();
     }
-    let own = match &options.lane {
-        Lane::Own(lane) => Some(*lane),
-        Lane::Kubeconfig(_) => kept.map(|(stack, _)| stack.lane),
+    let own = match &options.cluster {
+        ClusterSource::Own(lane) => Some(*lane),
+        ClusterSource::Kubeconfig(_) => kept.map(|(stack, _)| stack.lane),
     };
     let scheduler = options
         .scheduler
@@ -228,16 +182,105 @@ pub async fn run(
         run,
         facts,
         deadlines: options.deadlines,
-        between_polls: between_polls(&options.lane),
+        between_polls: between_polls(&options.cluster),
     })
+}
+
+/// A cluster with a client, before it is looked at.
+struct Reached<'a> {
+    client: Client,
+    /// Program of the exporter, if it is known.
+    exporter: Option<PathBuf>,
+    /// The stack that is kept on it, and its kubeconfig.
+    kept: Option<(Stack, &'a Path)>,
+}
+
+/// Brings a cluster up, or connects to that of the kubeconfig. In both cases the programs under test are built before, where they can be.
+async fn reach<'a>(
+    options: &'a Options,
+    recorder: &Recorder,
+    partial: &mut Partial,
+) -> Result<Reached<'a>, StepError> {
+    let mut exporter = None;
+    let mut kept = None;
+    let client = match &options.cluster {
+        ClusterSource::Kubeconfig(path) => {
+            if let Some(stack) = Stack::load(path)? {
+                recorder
+                    .step(
+                        "the programs under test are built",
+                        stack.programs_are_built(options, recorder),
+                    )
+                    .await?;
+                exporter = Some(stack.bin_dir.join(binaries::OPERATOR));
+                kept = Some((stack, path.as_path()));
+            }
+            recorder
+                .step(
+                    format!("the cluster of {} answers", path.display()),
+                    connect::client(path),
+                )
+                .await?
+        }
+        ClusterSource::Own(lane) => {
+            let bin_dir = recorder
+                .step("the programs under test are built", async {
+                    let note = |line: &str| recorder.note(line);
+                    binaries::locate(options.plan.bin_dir.as_deref(), note)
+                        .await
+                        .map_err(|error| StepError::fail(chain(&error)))
+                })
+                .await?;
+            exporter = Some(bin_dir.join(binaries::OPERATOR));
+            let own = recorder
+                .step(
+                    format!("a cluster is up ({})", lane.name()),
+                    own_cluster(*lane, options, bin_dir, recorder),
+                )
+                .await?;
+            let client = own.client();
+            partial.own = Some(own);
+            allow(&client).await?;
+            client
+        }
+    };
+    Ok(Reached {
+        client,
+        exporter,
+        kept,
+    })
+}
+
+/// Installs what is missing of the stack, and waits until it is available. Of a kept stack, the pods of changed programs restart.
+async fn install_stack(
+    options: &Options,
+    recorder: &Recorder,
+    client: &Client,
+    mut kept: Option<&mut (Stack, &Path)>,
+) -> Result<available::Status, StepError> {
+    let may_install = options.install || connect::may_install(client).await?;
+    if may_install {
+        kubelets::configured(options, recorder, client).await?;
+    }
+    install::stack(options, recorder, client, may_install).await?;
+    if let Some((stack, kubeconfig)) = kept.as_deref_mut() {
+        stack
+            .restart_changed(options, recorder, client, kubeconfig)
+            .await?;
+    }
+    let status = available::available(options, recorder, client).await?;
+    if kept.is_some() {
+        kept::is_running(options, recorder, client).await?;
+    }
+    Ok(status)
 }
 
 /// Returns the time between the two polls that must agree. It is many times what a kubelet and an exporter need to publish a change that
 /// has begun; in an embedded cluster that takes a few milliseconds.
-fn between_polls(lane: &Lane) -> Duration {
-    Duration::from_millis(match lane {
-        Lane::Own(lane::Lane::Embedded) => 50,
-        Lane::Own(lane::Lane::Local) | Lane::Kubeconfig(_) => 200,
+fn between_polls(source: &ClusterSource) -> Duration {
+    Duration::from_millis(match source {
+        ClusterSource::Own(lane::Lane::Embedded) => 50,
+        ClusterSource::Own(lane::Lane::Local) | ClusterSource::Kubeconfig(_) => 200,
     })
 }
 

@@ -10,27 +10,17 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use clap::Parser;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use reports::event::{Event, Verdict};
 use reports::stream::Stream;
 use reports::terminal::Terminal;
 use suite::interrupt::Interrupt;
-use suite::recorder::Deadlines;
 use suite::run::{self, ReportPaths};
 use suite::scenario::Scenario;
 use suite::scenarios;
 use suite::session::{Session, StartError};
-use suite::setup::{Lane, Options};
-use testbed::cli::PlanArgs;
+use suite::setup::{ClusterSource, Options};
 use testbed::lane;
-
-/// What a local cluster is made of: all defaults.
-#[derive(Parser)]
-struct Plan {
-    #[command(flatten)]
-    plan: PlanArgs,
-}
 
 /// A scenario to run, by its index in the registry, and the channel for its verdict.
 type Order = (usize, Sender<Result<Verdict, String>>);
@@ -207,18 +197,13 @@ fn finished(stream: &Stream, interrupt: &Interrupt, begun: std::time::Instant) {
 
 fn options() -> Options {
     let own = lane::Lane::from_environment().expect("the variable names a lane");
-    let lane =
-        std::env::var_os("KUBECONFIG").map_or(Lane::Own(own), |path| Lane::Kubeconfig(path.into()));
-    Options {
-        install: matches!(lane, Lane::Own(_)),
-        lane,
-        plan: Plan::parse_from(["suite"]).plan,
-        clusters: 1,
-        number: 1,
-        state_root: None,
-        manifests: None,
-        scheduler: None,
-        deadlines: Deadlines::default(),
-        run: run::new_run_id(),
+    let options = Options::own(own, &[]).expect("no flag is wrong");
+    match std::env::var_os("KUBECONFIG") {
+        None => options,
+        Some(path) => Options {
+            cluster: ClusterSource::Kubeconfig(path.into()),
+            install: false,
+            ..options
+        },
     }
 }

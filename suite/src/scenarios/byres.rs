@@ -1,23 +1,38 @@
 //! Pods for which a single resource decides the placement (scenarios-serial.md 8.4).
 
-use crate::arena::Fit;
 use crate::context::Context;
+use crate::context::arena::Fit;
+use crate::context::padding::in_both_zones;
 use crate::resources::Resources;
 use crate::scenario::{Need, Scenario, Scope, StepError, body};
-use crate::scenarios::{labels, title};
-use crate::workload::{PodPlan, ResourceRequest};
+use crate::scenarios::area::Area;
+use crate::scenarios::steps;
+use crate::workload::ResourceRequest;
 
-const CONTEXT: &str = "[serial][disruptive][scheduler][byres] numaresources workload placement considering specific resources \
-    requests a guaranteed pod with one container should be placed and aligned on the node";
-const LABELS: &[&str] = &[
-    "disruptive",
-    "scheduler",
-    "byres",
-    "feature:wlplacement",
-    "feature:byres",
-    "tier0",
-    "ressched",
-];
+const AREA: Area = Area {
+    context: "[serial][disruptive][scheduler][byres] numaresources workload placement considering specific resources \
+        requests a guaranteed pod with one container should be placed and aligned on the node",
+    labels: &[
+        "disruptive",
+        "scheduler",
+        "byres",
+        "feature:wlplacement",
+        "feature:byres",
+        "tier0",
+        "ressched",
+    ],
+    needs: &[
+        Need::Nodes {
+            count: 2,
+            scope: Some(Scope::Pod),
+        },
+        Need::Zone {
+            count: 2,
+            scope: Some(Scope::Pod),
+            request: REQUEST,
+        },
+    ],
+};
 const REQUEST: &str = "16c 16Gi";
 
 struct Row {
@@ -43,26 +58,16 @@ static ROWS: &[Row] = &[
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    ROWS.iter()
-        .map(|row| Scenario {
-            id: row.id,
-            test_id: Some(row.test_id),
-            title: title(CONTEXT, Some(row.test_id), "[tmscope:pod]", row.text),
-            labels: labels(LABELS, "tmscope:pod"),
-            needs: vec![
-                Need::Nodes {
-                    count: 2,
-                    scope: Some(Scope::Pod),
-                },
-                Need::Zone {
-                    count: 2,
-                    scope: Some(Scope::Pod),
-                    request: REQUEST,
-                },
-            ],
-            body: body(move |ctx| Box::pin(run(ctx, row))),
-        })
-        .collect()
+    let scenario = |row: &'static Row| {
+        AREA.tagged(
+            row.id,
+            row.test_id,
+            "tmscope:pod",
+            ("[tmscope:pod]", row.text),
+            body(move |ctx| Box::pin(run(ctx, row))),
+        )
+    };
+    ROWS.iter().map(scenario).collect()
 }
 
 async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
@@ -75,58 +80,21 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
         )
         .await?;
     let free = Resources::literal(row.free);
+    let title = format!(
+        "one zone of one node has exactly {request} left, all other nodes have {free} a zone"
+    );
+    let target = [Resources::literal("0c 0Gi"), request.clone()];
+    let others = in_both_zones(&free);
     ctx.step(
-        format!(
-            "one zone of one node has exactly {request} left, all other nodes have {free} a zone"
-        ),
-        async {
-            let mut pads = ctx
-                .pad(
-                    arena.target(),
-                    &[Resources::literal("0c 0Gi"), request.clone()],
-                    "target",
-                )
-                .await?;
-            for node in arena.others() {
-                pads.extend(
-                    ctx.pad(node, &[free.clone(), free.clone()], "others")
-                        .await?,
-                );
-            }
-            ctx.padded(&pads).await
-        },
+        title,
+        ctx.pad_target_and_others(&arena, &target, &others, "others"),
     )
     .await?;
-    ctx.step(
-        "the target is the last choice without NUMA knowledge",
-        ctx.make_last_choice(&arena),
-    )
-    .await?;
-    let before = ctx.baseline_of(&arena.target().node).await?;
-    let plan = arena.confine(PodPlan::new(
-        "testpod",
-        ctx.scheduler(),
-        [ResourceRequest::Limits(request.clone())],
-    ));
-    let pod = ctx
-        .step("the pod runs", async {
-            ctx.create(plan.pod()).await?;
-            ctx.pods_running(&[plan.name().to_owned()]).await
-        })
-        .await?
-        .remove(0);
-    ctx.step("the pod is on the one node with a zone for it", async {
-        ctx.on_node(&pod, &before.node)
-    })
-    .await?;
-    ctx.step(
-        "the scheduler under test placed it",
-        ctx.scheduled_by_stack(&pod),
-    )
-    .await?;
-    ctx.step(
-        format!("one zone of the target accounts for {request}"),
-        ctx.accounted(&before, &request, true, Scope::Pod),
-    )
-    .await
+    let before = steps::target_is_last_choice(ctx, &arena).await?;
+    let plan = arena.plan(ctx, "testpod", [ResourceRequest::Limits(request.clone())]);
+    let pod = steps::pod_runs(ctx, "the pod runs", &plan).await?;
+    let title = "the pod is on the one node with a zone for it";
+    steps::pod_is_on(ctx, title, &pod, &before.node).await?;
+    steps::stack_placed(ctx, &pod).await?;
+    steps::one_zone_accounts_for(ctx, &before, &request).await
 }

@@ -8,39 +8,45 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::arena::{Arena, Fit};
-use crate::checks::{node_of, phase};
 use crate::context::Context;
+use crate::context::arena::{Arena, Fit};
+use crate::context::checks::{node_of, phase};
 use crate::recorder::PollResult;
-use crate::resources::{CPU, Resources};
-use crate::scenario::{Body, Need, Scenario, StepError, body};
-use crate::scenarios::fundamentals::all_scheduled;
-use crate::scenarios::{labels, title};
+use crate::resources::Resources;
+use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenarios::area::Area;
+use crate::scenarios::load::{MEMORY, zone_cpus};
+use crate::scenarios::{load, steps};
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str = "scheduler cache";
-const INTERFERENCE: &str = "scheduler cache should keep possibly-fitting pod in pending state until overreserve is corrected by \
-    update handling interference";
-const LABELS: &[&str] = &[
-    "tier0",
-    "scheduler",
-    "cache",
-    "feature:cache",
-    "periodic_update",
-    "openshift",
-    "podburst",
-];
+const AREA: Area = Area {
+    context: "scheduler cache",
+    labels: &[
+        "tier0",
+        "scheduler",
+        "cache",
+        "feature:cache",
+        "periodic_update",
+        "openshift",
+        "podburst",
+    ],
+    needs: &[Need::nodes(2), Need::CacheResync],
+};
+const WITH_DEVICE: Area = Area {
+    needs: &[Need::nodes(2), Need::CacheResync, Need::Device("d3")],
+    ..AREA
+};
+const INTERFERENCE: Area = Area {
+    context: "scheduler cache should keep possibly-fitting pod in pending state until overreserve is corrected by \
+        update handling interference",
+    ..AREA
+};
 /// Label of the pods that another scheduler places.
 const INTERFERES: &str = "e2e.test.openshift-kni.io/scheduler-interference";
 /// The scheduler that comes with Kubernetes.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
-/// Limit of the catalogue for pods that the cache may keep pending.
-const CORRECTED: Duration = Duration::from_mins(3);
-/// The same limit when another scheduler interferes.
+/// Limit of the catalogue for pods that the cache may keep pending while another scheduler interferes.
 const INTERFERED: Duration = Duration::from_mins(5);
-/// Memory of each pod.
-const MEMORY: &str = "8Gi";
-
 /// Pods that fill a machine.
 struct Load {
     pods_per_zone: i64,
@@ -65,78 +71,43 @@ static BURSTABLE: Load = Load {
 };
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, test_id, own, context, text, more: Option<Need>, body: Body| Scenario {
-        id,
-        test_id: Some(test_id),
-        title: title(context, Some(test_id), "", text),
-        labels: labels(LABELS, own),
-        needs: [
-            Need::Nodes {
-                count: 2,
-                scope: None,
-            },
-            Need::CacheResync,
-        ]
-        .into_iter()
-        .chain(more)
-        .collect(),
-        body,
-    };
-    let d3 = || Some(Need::Device("d3"));
     vec![
-        scenario(
+        AREA.scenario(
             "cache/overreserve-corrected",
             85786,
             "",
-            CONTEXT,
             "should keep possibly-fitting pod in pending state until overreserve is corrected by update",
-            None,
             body(|ctx| Box::pin(overreserve_corrected(ctx))),
         ),
-        scenario(
+        INTERFERENCE.scenario(
             "cache/interference-gu",
             85787,
             "qos:gu",
-            INTERFERENCE,
             "from GU pods, low",
-            None,
             body(|ctx| Box::pin(interference(ctx, &GUARANTEED))),
         ),
-        scenario(
+        INTERFERENCE.scenario(
             "cache/interference-bu",
             85788,
             "qos:bu",
-            INTERFERENCE,
             "from BU pods, moderate",
-            None,
             body(|ctx| Box::pin(interference(ctx, &BURSTABLE))),
         ),
-        scenario(
+        WITH_DEVICE.scenario(
             "cache/non-fitting-stays-pending",
             85789,
             "",
-            CONTEXT,
             "should keep non-fitting pod in pending state forever",
-            d3(),
             body(|ctx| Box::pin(non_fitting_stays_pending(ctx))),
         ),
-        scenario(
+        WITH_DEVICE.scenario(
             "cache/unblocked-on-delete",
             85790,
             "",
-            CONTEXT,
             "should unblock non-fitting pod in pending state when resources are freed (pod deleted)",
-            d3(),
             body(|ctx| Box::pin(unblocked_on_delete(ctx))),
         ),
     ]
-}
-
-/// Returns the whole CPUs that the fullest zone of any node has left.
-fn zone_cpus(arena: &Arena) -> i64 {
-    let zones = arena.nodes().iter().flat_map(|node| &node.zones);
-    let left = zones.map(|zone| zone.available().units(CPU));
-    left.min().unwrap_or_default()
 }
 
 async fn arena(ctx: &Context) -> Result<Arena, StepError> {
@@ -147,44 +118,9 @@ async fn arena(ctx: &Context) -> Result<Arena, StepError> {
     Ok(arena)
 }
 
-async fn all_run(ctx: &Context, plans: &[PodPlan], limit: Duration) -> Result<Vec<Pod>, StepError> {
-    let names: Vec<String> = plans.iter().map(|plan| plan.name().to_owned()).collect();
-    let title = format!(
-        "all of {} pods, created at once, run within {} s",
-        names.len(),
-        limit.as_secs()
-    );
-    ctx.step(title, async {
-        ctx.create_all(plans.iter().map(PodPlan::pod)).await?;
-        ctx.pods_running_within(&names, limit).await
-    })
-    .await
-}
-
 async fn overreserve_corrected(ctx: &Context) -> Result<(), StepError> {
     let arena = arena(ctx).await?;
-    one_for_each_zone(ctx, &arena, "ovrfix-pod").await
-}
-
-/// Runs as many pods as there are zones; each zone has room for one.
-pub(super) async fn one_for_each_zone(
-    ctx: &Context,
-    arena: &Arena,
-    name: &str,
-) -> Result<(), StepError> {
-    let request = Resources::literal(&format!("{}c {MEMORY}", zone_cpus(arena) * 6 / 10));
-    let plans: Vec<PodPlan> = (0..2 * arena.nodes().len())
-        .map(|index| {
-            let resources = ResourceRequest::Limits(request.clone());
-            arena.confine(PodPlan::new(
-                &format!("{name}-{index}"),
-                ctx.scheduler(),
-                [resources],
-            ))
-        })
-        .collect();
-    let pods = all_run(ctx, &plans, CORRECTED).await?;
-    all_scheduled(ctx, &pods).await
+    load::one_for_each_zone(ctx, &arena, "ovrfix-pod").await
 }
 
 /// Computes the CPUs of each pod: whole cores, 6 tenths of an equal share of the zone. The divisions are those of the catalogue.
@@ -238,7 +174,7 @@ async fn interference(ctx: &Context, load: &Load) -> Result<(), StepError> {
             .as_ref()
             .is_some_and(|name| ours.contains(name))
     });
-    all_scheduled(ctx, &pods).await
+    steps::stack_placed_all(ctx, &pods).await
 }
 
 /// Creates one pod more than there are nodes; each node has room for one, because only one zone has the devices and a pod takes most CPUs
@@ -279,17 +215,12 @@ async fn one_too_many(
         .step(title, async {
             for name in &names {
                 let resources = ResourceRequest::Limits(request.clone());
-                ctx.create(
-                    arena
-                        .confine(PodPlan::new(name, ctx.scheduler(), [resources]))
-                        .pod(),
-                )
-                .await?;
+                ctx.create(arena.plan(ctx, name, [resources]).pod()).await?;
             }
             all_but_one(ctx, &names).await
         })
         .await?;
-    all_scheduled(ctx, &running).await?;
+    steps::stack_placed_all(ctx, &running).await?;
     let runs: BTreeSet<_> = running
         .iter()
         .filter_map(|pod| pod.metadata.name.as_deref())
@@ -359,7 +290,7 @@ async fn unblocked_on_delete(ctx: &Context) -> Result<(), StepError> {
             ctx.pods_running_within(&[left], INTERFERED),
         )
         .await?;
-    all_scheduled(ctx, &pods).await
+    steps::stack_placed_all(ctx, &pods).await
 }
 
 #[cfg(test)]

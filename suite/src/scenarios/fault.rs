@@ -3,27 +3,44 @@
 //! Each row leaves room for one pod on one node of several. A fault is injected and a pod is created. The pod must get exactly that room,
 //! and every later pod must wait until the first is gone. A stack that forgets a pod, counts it twice or relies on missing reports fails
 //! one of the two checks.
+//!
+//! # How to add a fault
+//! 1. What is disturbed is a `Disturbance`. Requests to the API server are disturbed by a `Rule`: a `Selector` of requests and the `Fault`
+//!    that they meet; the testbed has all that this takes. A disturbance of a new kind is a new variant there, implemented for
+//!    both lanes; in a new part of a cluster it is a new `Part`, too.
+//! 2. Where a pod is placed meanwhile, add a row to [`ROWS`]: `Row::api_fault` if the node can report the pod during the fault,
+//!    `Row::node_fault` if it cannot. `second_fault` is one that is over at once.
+//! 3. Where something starts again or is lost, add a scenario to `restarts`: `ctx.inject` for a fault that is over at once, `ctx.during` for
+//!    one that lasts as long as some work.
+//! 4. If only one lane can be disturbed so, add the id to `EMBEDDED_ONLY` in `tests/it/lanes.rs`.
+
+mod restarts;
 
 use api::names;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams};
 use testbed::faults::socket::SocketFault;
-use testbed::faults::{Disturbance, FAULT_HOLDER, Fault, Part, Process, Rule, Selector, WatchEnd};
+use testbed::faults::{Disturbance, Fault, Part, Process, Rule, Selector, WatchEnd};
 
-use crate::arena::{Arena, Fit};
-use crate::checks::{describe, node_of, phase};
 use crate::context::Context;
-use crate::ledger::{ObjectRef, Undo};
+use crate::context::arena::{Arena, Fit};
+use crate::context::checks::node_of;
+use crate::context::padding::in_both_zones;
 use crate::observed::{NodeTopology, zones_difference};
-use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
-use crate::scenarios::{labels, title};
+use crate::scenarios::area::Area;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str = "[disruptive][fault] numaresources stack during faults";
+const AREA: Area = Area {
+    context: "[disruptive][fault] numaresources stack during faults",
+    labels: &["disruptive"],
+    needs: &[Need::Zone {
+        count: 2,
+        scope: Some(Scope::Container),
+        request: REQUEST,
+    }],
+};
 const REQUEST: &str = "4c 4Gi";
 const SMALL: &str = "3c 3Gi";
 /// User of the stack's programs in their requests.
@@ -182,22 +199,11 @@ fn published() -> Selector {
         .verbs(&["update", "patch"])
 }
 
+/// Builds a scenario that needs faults in this part of the cluster.
 fn scenario(id: &'static str, text: &str, part: Part, body: Body) -> Scenario {
-    Scenario {
-        id,
-        test_id: None,
-        title: title(CONTEXT, None, "", text),
-        labels: labels(&["disruptive"], "tier2"),
-        needs: vec![
-            Need::Zone {
-                count: 2,
-                scope: Some(Scope::Container),
-                request: REQUEST,
-            },
-            Need::Faults(part),
-        ],
-        body,
-    }
+    let mut scenario = AREA.scenario(id, None, "tier2", text, body);
+    scenario.needs.push(Need::Faults(part));
+    scenario
 }
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -206,26 +212,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         scenario(row.id, row.text, row.part, run)
     };
     let mut all: Vec<Scenario> = ROWS.iter().map(placed).collect();
-    all.extend([
-        scenario(
-            "fault/scheduler-killed",
-            "should know what it placed when it starts again",
-            Part::Nodes,
-            body(|ctx| Box::pin(scheduler_starts_again(ctx))),
-        ),
-        scenario(
-            "fault/kubelet-restarts",
-            "should account for what ran on when a kubelet starts again",
-            Part::Nodes,
-            body(|ctx| Box::pin(kubelet_starts_again(ctx))),
-        ),
-        scenario(
-            "fault/lease-lost",
-            "should keep what it installed after somebody else had the operator's lease",
-            Part::Nodes,
-            body(|ctx| Box::pin(operator_loses_its_lease(ctx))),
-        ),
-    ]);
+    all.extend(restarts::scenarios());
     all
 }
 
@@ -238,26 +225,21 @@ async fn leave_room_for_one(ctx: &Context) -> Result<(Arena, NodeTopology), Step
         .step(title, ctx.arena(Some(Scope::Container), 2, &fit))
         .await?;
     let title = format!("one zone of the target has {request} left, all others {small}");
+    let room = [request, small.clone()];
+    let none = in_both_zones(&small);
     let padded = ctx
-        .step(title, async {
-            let room = [request.clone(), small.clone()];
-            let mut pads = ctx.pad(arena.target(), &room, "target").await?;
-            for node in arena.others() {
-                let none = [small.clone(), small.clone()];
-                pads.extend(ctx.pad(node, &none, "others").await?);
-            }
-            ctx.padded(&pads).await
-        })
+        .step(
+            title,
+            ctx.pad_target_and_others(&arena, &room, &none, "others"),
+        )
         .await?;
-    let target = &arena.target().node;
-    let before = padded.into_iter().find(|node| node.node == *target);
-    let before = before.ok_or_else(|| StepError::fail(format!("the NRT of {target} is gone")))?;
+    let before = arena.target_in(&padded)?.clone();
     Ok((arena, before))
 }
 
 fn plan(ctx: &Context, arena: &Arena, name: &str) -> PodPlan {
     let resources = [ResourceRequest::Limits(Resources::literal(REQUEST))];
-    arena.confine(PodPlan::new(name, ctx.scheduler(), resources))
+    arena.plan(ctx, name, resources)
 }
 
 /// Checks that the pod runs on the node and that the scheduler under test placed it.
@@ -346,162 +328,7 @@ async fn placed_meanwhile(ctx: &Context, row: &Row) -> Result<(), StepError> {
 }
 
 async fn exporter_on(ctx: &Context, node: &str) -> Result<Pod, StepError> {
-    let exporters = super::rte::exporters(ctx).await?;
+    let exporters = ctx.exporters().await?;
     let here = exporters.into_iter().find(|pod| node_of(pod) == Some(node));
     here.ok_or_else(|| StepError::fail(format!("no exporter runs on {node}")))
-}
-
-async fn scheduler_starts_again(ctx: &Context) -> Result<(), StepError> {
-    let (arena, before) = leave_room_for_one(ctx).await?;
-    let target = &before.node;
-    let [first, next] = ["first", "next"].map(|name| plan(ctx, &arena, name));
-    ctx.step(
-        "the pod is placed without a report of its node, and the scheduler is killed",
-        async {
-            let exporter = exporter_on(ctx, target).await?;
-            // while the exporter is stopped, only the pod itself informs the new scheduler
-            let stopped = stop_exporter(&exporter, target);
-            ctx.during(&stopped, async {
-                ctx.create(first.pod()).await?;
-                is_placed_on(ctx, first.name(), target).await?;
-                for process in schedulers(ctx).await? {
-                    ctx.inject(&Disturbance::Kill { process }).await?;
-                }
-                ctx.create(next.pod()).await?;
-                waits(ctx, next.name()).await
-            })
-            .await
-        },
-    )
-    .await?;
-    zone_accounts_for_pod(ctx, &before).await?;
-    next_takes_its_place(ctx, first.name(), next.name(), target).await
-}
-
-/// Returns the running processes of the scheduler under test.
-async fn schedulers(ctx: &Context) -> Result<Vec<Process>, StepError> {
-    let pods = ctx.scheduler_pods().await?;
-    let running = pods.iter().filter(|pod| phase(pod) == "Running");
-    let processes: Vec<Process> = running
-        .filter_map(|pod| {
-            Some(Process {
-                node: node_of(pod)?.to_owned(),
-                namespace: pod.namespace()?,
-                pod: pod.name_any(),
-                container: names::SCHEDULER.to_owned(),
-            })
-        })
-        .collect();
-    if processes.is_empty() {
-        return Err(StepError::fail("no pod of the scheduler runs"));
-    }
-    Ok(processes)
-}
-
-async fn kubelet_starts_again(ctx: &Context) -> Result<(), StepError> {
-    let (arena, before) = leave_room_for_one(ctx).await?;
-    let target = &before.node;
-    let [first, next] = ["first", "next"].map(|name| plan(ctx, &arena, name));
-    let held = ctx
-        .step("the pod is placed", async {
-            ctx.create(first.pod()).await?;
-            is_placed_on(ctx, first.name(), target).await?;
-            ctx.settled_on(target).await
-        })
-        .await?;
-    let ran = ctx.pod(first.name()).await?;
-    let node = target.clone();
-    ctx.step("the kubelet of the target starts again", async {
-        ctx.inject(&Disturbance::RestartKubelet { node }).await
-    })
-    .await?;
-    ctx.step("the target is accounted for as before", ctx.restored(&held))
-        .await?;
-    ctx.step("the pod ran on", async {
-        let runs = ctx.pod(first.name()).await?;
-        let containers = [&ran, &runs].map(container_ids);
-        if phase(&runs) == "Running" && containers[0] == containers[1] {
-            return Ok(());
-        }
-        let [expected, seen] = [&ran, &runs].map(describe);
-        Err(StepError::mismatch(
-            "its containers changed",
-            expected,
-            seen,
-        ))
-    })
-    .await?;
-    ctx.step("the next pod waits", async {
-        ctx.settle().await?;
-        ctx.create(next.pod()).await?;
-        waits(ctx, next.name()).await
-    })
-    .await?;
-    next_takes_its_place(ctx, first.name(), next.name(), target).await
-}
-
-fn container_ids(pod: &Pod) -> Vec<Option<String>> {
-    let status = pod.status.as_ref();
-    let containers = status.and_then(|status| status.container_statuses.as_ref());
-    containers
-        .into_iter()
-        .flatten()
-        .map(|container| container.container_id.clone())
-        .collect()
-}
-
-async fn operator_loses_its_lease(ctx: &Context) -> Result<(), StepError> {
-    let services = Api::<Service>::namespaced(ctx.client(), names::NAMESPACE);
-    let service = services.get(names::RTE_METRICS_SERVICE).await?;
-    ctx.step("somebody else takes the operator's lease", async {
-        ctx.inject(&Disturbance::LoseLease {
-            namespace: names::NAMESPACE.to_owned(),
-            name: names::OPERATOR_LEASE.to_owned(),
-        })
-        .await
-    })
-    .await?;
-    let leases = Api::<Lease>::namespaced(ctx.client(), names::NAMESPACE);
-    ctx.step("an operator gets it back", async {
-        ctx.until(
-            "somebody else holds it",
-            ctx.deadlines().installed,
-            async || {
-                let now = holder(&leases.get(names::OPERATOR_LEASE).await?);
-                Ok(if now.as_deref() == Some(FAULT_HOLDER) {
-                    PollResult::NotYet(format!("{FAULT_HOLDER} holds it"))
-                } else {
-                    PollResult::Ready(())
-                })
-            },
-        )
-        .await
-    })
-    .await?;
-    ctx.step("what it installed is deleted, and comes back", async {
-        let reference = ObjectRef::of(&service);
-        ctx.recorder.plan(
-            &format!("delete {reference}"),
-            Undo::Create {
-                object: reference,
-                manifest: serde_json::json!(service),
-            },
-        );
-        services
-            .delete(&service.name_any(), &DeleteParams::default())
-            .await?;
-        ctx.until("it is there", ctx.deadlines().installed, async || {
-            Ok(match services.get_opt(&service.name_any()).await? {
-                Some(new) if new.uid() != service.uid() => PollResult::Ready(()),
-                Some(_) => PollResult::NotYet("the old one is there".to_owned()),
-                None => PollResult::NotYet("it is gone".to_owned()),
-            })
-        })
-        .await
-    })
-    .await
-}
-
-fn holder(lease: &Lease) -> Option<String> {
-    lease.spec.as_ref()?.holder_identity.clone()
 }

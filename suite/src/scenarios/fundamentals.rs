@@ -1,21 +1,21 @@
 //! Bursts of pods are placed without stalls (scenarios-serial.md 8.12).
 
-use k8s_openapi::api::core::v1::Pod;
-
-use crate::arena::{Arena, Fit};
 use crate::context::Context;
-use crate::resources::{CPU, Resources};
+use crate::context::arena::Fit;
 use crate::scenario::{Need, Scenario, StepError, body};
-use crate::scenarios::{labels, title};
-use crate::workload::{PodPlan, ResourceRequest};
+use crate::scenarios::area::Area;
+use crate::scenarios::load;
+use crate::workload::ResourceRequest;
 
-const CONTEXT: &str = "numaresources fundamentals non-regression";
-const LABELS: &[&str] = &["serial", "fundamentals", "scheduler", "feature:nonreg"];
-/// CPUs of each pod.
-const CPUS: i64 = 2;
-/// Number of resync periods within which all pods must run.
-const PERIODS: u32 = 10;
-
+const ONE_NODE: Area = Area {
+    context: "numaresources fundamentals non-regression [node1] against a single node",
+    labels: &["serial", "fundamentals", "scheduler", "feature:nonreg"],
+    needs: &[Need::nodes(1), Need::CacheResync],
+};
+const ALL_NODES: Area = Area {
+    context: "numaresources fundamentals non-regression [nodeAll] against all the available worker nodes",
+    ..ONE_NODE
+};
 struct Row {
     id: &'static str,
     test_id: u32,
@@ -23,14 +23,6 @@ struct Row {
     one_node: bool,
     resources: fn() -> ResourceRequest,
     text: &'static str,
-}
-
-pub(super) fn guaranteed() -> ResourceRequest {
-    ResourceRequest::Limits(Resources::literal("2c 64Mi"))
-}
-
-pub(super) fn burstable() -> ResourceRequest {
-    ResourceRequest::Requests(Resources::literal("2c 64Mi"))
 }
 
 fn best_effort() -> ResourceRequest {
@@ -43,7 +35,7 @@ static ROWS: &[Row] = &[
         test_id: 84018,
         labels: "node1 tier1",
         one_node: true,
-        resources: guaranteed,
+        resources: load::guaranteed,
         text: "should handle a burst of qos=guaranteed pods",
     },
     Row {
@@ -51,7 +43,7 @@ static ROWS: &[Row] = &[
         test_id: 84019,
         labels: "node1 tier1",
         one_node: true,
-        resources: burstable,
+        resources: load::burstable,
         text: "should handle a burst of qos=burstable pods",
     },
     Row {
@@ -67,7 +59,7 @@ static ROWS: &[Row] = &[
         test_id: 84021,
         labels: "nodeAll tier0",
         one_node: false,
-        resources: guaranteed,
+        resources: load::guaranteed,
         text: "should handle a burst of qos=guaranteed pods",
     },
     Row {
@@ -75,7 +67,7 @@ static ROWS: &[Row] = &[
         test_id: 84022,
         labels: "nodeAll tier1",
         one_node: false,
-        resources: burstable,
+        resources: load::burstable,
         text: "should handle a burst of qos=burstable pods",
     },
     Row {
@@ -89,45 +81,12 @@ static ROWS: &[Row] = &[
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    ROWS.iter()
-        .map(|row| {
-            let table = if row.one_node {
-                "[node1] against a single node"
-            } else {
-                "[nodeAll] against all the available worker nodes"
-            };
-            Scenario {
-                id: row.id,
-                test_id: Some(row.test_id),
-                title: title(
-                    &format!("{CONTEXT} {table}"),
-                    Some(row.test_id),
-                    "",
-                    row.text,
-                ),
-                labels: labels(LABELS, row.labels),
-                needs: vec![
-                    Need::Nodes {
-                        count: 1,
-                        scope: None,
-                    },
-                    Need::CacheResync,
-                ],
-                body: body(move |ctx| Box::pin(run(ctx, row))),
-            }
-        })
-        .collect()
-}
-
-/// Returns the number of pods: 150 % of one zone on one node; 125 % of one zone on each of all nodes. The divisions are those of the
-/// catalogue.
-fn count(zone_cpus: i64, nodes: usize, one_node: bool) -> i64 {
-    let nodes = i64::try_from(nodes).unwrap_or(1);
-    if one_node {
-        (3 * zone_cpus / 2) / CPUS
-    } else {
-        nodes * (10 * zone_cpus / 8) / CPUS
-    }
+    let scenario = |row: &'static Row| {
+        let area = if row.one_node { ONE_NODE } else { ALL_NODES };
+        let run = body(move |ctx| Box::pin(run(ctx, row)));
+        area.scenario(row.id, row.test_id, row.labels, row.text, run)
+    };
+    ROWS.iter().map(scenario).collect()
 }
 
 async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
@@ -138,69 +97,5 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
         )
         .await?;
     ctx.step("the cluster is settled", ctx.settle()).await?;
-    burst(ctx, &arena, "testpod", row.resources, row.one_node).await
-}
-
-/// Creates many small pods at once, which need the room of several zones. All must run within the time in which the cache has to follow.
-pub(super) async fn burst(
-    ctx: &Context,
-    arena: &Arena,
-    name: &str,
-    resources: fn() -> ResourceRequest,
-    one_node: bool,
-) -> Result<(), StepError> {
-    let zone_cpus = arena
-        .target()
-        .zones
-        .iter()
-        .map(|zone| zone.allocatable().units(CPU))
-        .max()
-        .unwrap_or_default();
-    let count = count(zone_cpus, arena.nodes().len(), one_node);
-    let names: Vec<String> = (0..count).map(|index| format!("{name}-{index}")).collect();
-    let limit = ctx.facts().cache_resync.unwrap_or_default() * PERIODS;
-    let pods = ctx
-        .step(
-            format!(
-                "all of {count} pods, created at once, run within {} s",
-                limit.as_secs()
-            ),
-            async {
-                let pods = names.iter().map(|name| {
-                    let mut plan =
-                        arena.confine(PodPlan::new(name, ctx.scheduler(), [resources()]));
-                    if one_node {
-                        plan = plan.on_nodes_with(api::labels::HOSTNAME, &arena.target().node);
-                    }
-                    plan.pod()
-                });
-                ctx.create_all(pods).await?;
-                ctx.pods_running_within(&names, limit).await
-            },
-        )
-        .await?;
-    all_scheduled(ctx, &pods).await
-}
-
-/// Checks that the scheduler under test placed each of these pods.
-pub(super) async fn all_scheduled(ctx: &Context, pods: &[Pod]) -> Result<(), StepError> {
-    ctx.step("the scheduler under test placed each of them", async {
-        for pod in pods {
-            ctx.scheduled_by_stack(pod).await?;
-        }
-        Ok(())
-    })
-    .await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bursts_are_as_large_as_in_the_catalogue() {
-        assert_eq!(count(22, 4, false), 54);
-        assert_eq!(count(22, 4, true), 16);
-        assert_eq!(count(30, 2, false), 37);
-    }
+    load::burst(ctx, &arena, "testpod", row.resources, row.one_node).await
 }

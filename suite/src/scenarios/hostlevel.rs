@@ -3,14 +3,21 @@
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 
-use crate::arena::Fit;
 use crate::context::Context;
+use crate::context::arena::Fit;
+use crate::context::checks::node_of;
+use crate::observed::topology_of;
 use crate::resources::Resources;
 use crate::scenario::{Need, Scenario, Scope, StepError, body};
-use crate::scenarios::{labels, lists, title};
+use crate::scenarios::area::Area;
+use crate::scenarios::{lists, steps};
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str = "[serial][hostlevel] numaresources host-level resources a pod should be placed and aligned on the node";
+const AREA: Area = Area {
+    context: "[serial][hostlevel] numaresources host-level resources a pod should be placed and aligned on the node",
+    labels: &["hostlevel", "feature:hostlevel"],
+    needs: &[Need::nodes(2)],
+};
 const SINGLE: &str = "with ephemeral storage, single-container";
 const MULTI: &str = "with ephemeral storage, multi-container";
 const FRACTIONAL: &str = "with ephemeral storage, multi-container, fractional";
@@ -109,8 +116,17 @@ static ROWS: &[Row] = &[
     },
 ];
 
-const PENDING: &str = "[serial][hostlevel] numaresources host-level resources [unsched] a pod with multi containers should be \
-    pending due to unavailable host-level resources";
+const PENDING: Area = Area {
+    context: "[serial][hostlevel] numaresources host-level resources [unsched] a pod with multi containers should be \
+        pending due to unavailable host-level resources",
+    labels: &[
+        "hostlevel",
+        "feature:hostlevel",
+        "failalign",
+        "feature:unsched",
+    ],
+    needs: &[Need::nodes(1)],
+};
 
 /// A pod that requests more ephemeral storage than any node has.
 struct PendingRow {
@@ -150,31 +166,20 @@ static PENDING_ROWS: &[PendingRow] = &[
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let mut scenarios = placed();
-    scenarios.extend(PENDING_ROWS.iter().map(|row| {
-        let nodes = Need::Nodes {
-            count: 1,
-            scope: None,
-        };
-        let device = row.device.then_some(Need::Device("d1"));
-        Scenario {
-            id: row.id,
-            test_id: Some(row.test_id),
-            title: title(PENDING, Some(row.test_id), "", MULTI),
-            labels: labels(
-                &[
-                    "hostlevel",
-                    "feature:hostlevel",
-                    "failalign",
-                    "feature:unsched",
-                ],
-                row.labels,
-            ),
-            needs: [nodes].into_iter().chain(device).collect(),
-            body: body(move |ctx| Box::pin(pending(ctx, row))),
-        }
-    }));
-    scenarios
+    let placed = |row: &'static Row| {
+        let run = body(move |ctx| Box::pin(run(ctx, row)));
+        AREA.scenario(row.id, row.test_id, row.labels, row.text, run)
+    };
+    let pending = |row: &'static PendingRow| {
+        let run = body(move |ctx| Box::pin(pending(ctx, row)));
+        let mut scenario = PENDING.scenario(row.id, row.test_id, row.labels, MULTI, run);
+        scenario
+            .needs
+            .extend(row.device.then_some(Need::Device("d1")));
+        scenario
+    };
+    let placed = ROWS.iter().map(placed);
+    placed.chain(PENDING_ROWS.iter().map(pending)).collect()
 }
 
 async fn pending(ctx: &Context, row: &PendingRow) -> Result<(), StepError> {
@@ -216,17 +221,10 @@ async fn pending(ctx: &Context, row: &PendingRow) -> Result<(), StepError> {
         Qos::Burstable => ResourceRequest::Requests(list),
         Qos::Guaranteed | Qos::BestEffort => ResourceRequest::Limits(list),
     };
-    let plan = arena.confine(PodPlan::new(
-        "testpod",
-        ctx.scheduler(),
-        containers.into_iter().map(to_request),
-    ));
+    let plan = arena.plan(ctx, "testpod", containers.into_iter().map(to_request));
     let reason = format!("{} Insufficient ephemeral-storage", arena.nodes().len());
-    ctx.step(format!("the pod stays pending: {reason}"), async {
-        ctx.create(plan.pod()).await?;
-        ctx.stay_pending(&[plan.name().to_owned()], &reason).await
-    })
-    .await?;
+    let title = format!("the pod stays pending: {reason}");
+    steps::pod_stays_pending(ctx, title, &plan, &reason).await?;
     let pod = ctx.pod(plan.name()).await?;
     ctx.step(format!("the pod is {}", row.qos.as_str()), async {
         has_class(&pod, row.qos)
@@ -249,22 +247,6 @@ fn has_class(pod: &Pod, qos: Qos) -> Result<(), StepError> {
     }
 }
 
-fn placed() -> Vec<Scenario> {
-    ROWS.iter()
-        .map(|row| Scenario {
-            id: row.id,
-            test_id: Some(row.test_id),
-            title: title(CONTEXT, Some(row.test_id), "", row.text),
-            labels: labels(&["hostlevel", "feature:hostlevel"], row.labels),
-            needs: vec![Need::Nodes {
-                count: 2,
-                scope: None,
-            }],
-            body: body(move |ctx| Box::pin(run(ctx, row))),
-        })
-        .collect()
-}
-
 async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let containers = lists(row.containers);
     let fit = Fit::Zone(Resources::sum(&containers).zone_level());
@@ -279,49 +261,28 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
         Qos::Guaranteed => ResourceRequest::Limits(list),
         Qos::Burstable | Qos::BestEffort => ResourceRequest::Requests(list),
     };
-    let plan = arena.confine(PodPlan::new(
-        "testpod",
-        ctx.scheduler(),
-        containers.into_iter().map(to_request),
-    ));
-    let pod = ctx
-        .step("the pod runs", async {
-            ctx.create(plan.pod()).await?;
-            ctx.pods_running(&[plan.name().to_owned()]).await
-        })
-        .await?
-        .remove(0);
+    let plan = arena.plan(ctx, "testpod", containers.into_iter().map(to_request));
+    let pod = steps::pod_runs(ctx, "the pod runs", &plan).await?;
     ctx.step(format!("the pod is {}", row.qos.as_str()), async {
         has_class(&pod, row.qos)
     })
     .await?;
-    ctx.step(
-        "the scheduler under test placed it",
-        ctx.scheduled_by_stack(&pod),
-    )
-    .await?;
-    let node = crate::checks::node_of(&pod).unwrap_or_default().to_owned();
-    let Some(before) = before.into_iter().find(|topology| topology.node == node) else {
-        return Err(StepError::fail(format!("node {node} has no NRT")));
-    };
+    steps::stack_placed(ctx, &pod).await?;
+    let before = topology_of(&before, node_of(&pod).unwrap_or_default())?;
     if row.qos == Qos::Guaranteed {
         let wanted = Resources::literal(row.accounted);
         let title = format!("one zone accounts for {wanted}, and for no scratch space");
-        ctx.step(title, ctx.accounted(&before, &wanted, true, Scope::Pod))
+        ctx.step(title, ctx.accounted(before, &wanted, true, Scope::Pod))
             .await?;
-        return ctx
-            .step("after the pod's deletion the zones are as before", async {
-                ctx.delete::<Pod>(plan.name()).await?;
-                ctx.settle().await?;
-                ctx.restored(&before).await
-            })
-            .await;
+        let title = "after the pod's deletion the zones are as before";
+        let deletion = ctx.delete::<Pod>(plan.name());
+        return steps::zones_are_restored_after(ctx, title, deletion, before).await;
     }
     ctx.step(
         "the exporter has seen the pod and no zone accounts for it",
         async {
-            ctx.barrier(&before).await?;
-            ctx.accounted(&before, &Resources::new(), false, Scope::Pod)
+            ctx.barrier(before).await?;
+            ctx.accounted(before, &Resources::new(), false, Scope::Pod)
                 .await
         },
     )

@@ -9,160 +9,95 @@ use api::openshift::machine_config::MachineConfig;
 use api::operator::LogLevel;
 use api::{conditions, names, nrt};
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::Api;
 use serde_json::{Value, json};
 
-use super::config::nrt_attributes;
-use super::rte::daemon_sets;
 use crate::context::Context;
+use crate::context::checks::first_container;
 use crate::ledger::ObjectRef;
-use crate::recorder::PollResult;
-use crate::scenario::{Body, Need, Scenario, StepError, body};
-use crate::scenarios::{labels, title};
+use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenarios::area::Area;
+use crate::scenarios::attributes::nrt_attributes;
 
-const DURABILITY: &str = "[Install] durability";
+const INSTALL: Area = Area {
+    context: "[Install] continuousIntegration",
+    labels: &["disruptive", "install"],
+    needs: &[],
+};
+const DURABILITY: Area = Area {
+    context: "[Install] durability",
+    ..INSTALL
+};
+const UNINSTALL: Area = Area {
+    context: "[Uninstall] clusterCleanup",
+    ..INSTALL
+};
+const UPGRADE: Area = Area {
+    context: "Upgrade",
+    labels: &["upgrade"],
+    needs: &[Need::OpenShift],
+};
 /// An image that an operator does not trust by default.
 const CUSTOM_EXPORTER: &str = "quay.io/openshift-kni/resource-topology-exporter:test-ci";
 /// Environment variable of the operator: with `false` it accepts any image.
 const RESTRICTION: &str = "EXPORTER_IMAGE_RESTRICTION";
-const RBAC: &str = "rbac.authorization.k8s.io/v1";
-const NETWORK: &str = "networking.k8s.io/v1";
-/// Objects of the exporters besides their daemon sets (operator.md 6.1): version, kind, name in URLs, name, and whether it is in the
-/// stack's namespace.
-const OBJECTS: [(&str, &str, &str, &str, bool); 9] = [
-    ("v1", "ServiceAccount", "serviceaccounts", names::RTE, true),
-    (
-        "v1",
-        "Service",
-        "services",
-        names::RTE_METRICS_SERVICE,
-        true,
-    ),
-    (RBAC, "Role", "roles", names::RTE, true),
-    (RBAC, "RoleBinding", "rolebindings", names::RTE, true),
-    (RBAC, "ClusterRole", "clusterroles", names::RTE, false),
-    (
-        RBAC,
-        "ClusterRoleBinding",
-        "clusterrolebindings",
-        names::RTE,
-        false,
-    ),
-    (
-        NETWORK,
-        "NetworkPolicy",
-        "networkpolicies",
-        "rte-default-deny-all",
-        true,
-    ),
-    (
-        NETWORK,
-        "NetworkPolicy",
-        "networkpolicies",
-        "rte-egress-to-api-server",
-        true,
-    ),
-    (
-        NETWORK,
-        "NetworkPolicy",
-        "networkpolicies",
-        "ingress-to-rte-metrics",
-        true,
-    ),
-];
-
-fn scenario(
-    id: &'static str,
-    test_id: Option<u32>,
-    (context, text): (&str, &str),
-    own_labels: &str,
-    body: Body,
-) -> Scenario {
-    Scenario {
-        id,
-        test_id,
-        title: title(context, test_id, "", text),
-        labels: labels(&["disruptive", "install"], own_labels),
-        needs: Vec::new(),
-        body,
-    }
-}
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario(
+        INSTALL.scenario(
             "install/deploy-available",
-            Some(47574),
-            (
-                "[Install] continuousIntegration",
-                "should perform overall deployment and be available",
-            ),
+            47574,
             "tier0",
+            "should perform overall deployment and be available",
             body(|ctx| Box::pin(resource_brings_exporters(ctx))),
         ),
-        scenario(
+        DURABILITY.scenario(
             "install/reject-custom-exporter",
             None,
-            (DURABILITY, "should reject custom ExporterImage"),
             "tier1",
+            "should reject custom ExporterImage",
             body(|ctx| Box::pin(foreign_image_is_refused(ctx))),
         ),
-        scenario(
+        DURABILITY.scenario(
             "install/unrestricted-exporter",
-            Some(47587),
-            (
-                DURABILITY,
-                "should restart RTE DaemonSet when image is updated and the restriction is disabled",
-            ),
+            47587,
             "tier1",
+            "should restart RTE DaemonSet when image is updated and the restriction is disabled",
             body(|ctx| Box::pin(any_image_is_run(ctx))),
         ),
-        scenario(
+        DURABILITY.scenario(
             "install/delete-redeploy",
             None,
-            (
-                DURABILITY,
-                "should delete NUMAResourceOperator CR and redeploy without polluting cluster state",
-            ),
             "",
+            "should delete NUMAResourceOperator CR and redeploy without polluting cluster state",
             body(|ctx| Box::pin(deleted_and_recreated(ctx))),
         ),
-        scenario(
+        DURABILITY.scenario(
             "install/nrt-config-match",
             None,
-            (
-                DURABILITY,
-                "should have the desired topology manager configuration under the NRT object",
-            ),
             "",
+            "should have the desired topology manager configuration under the NRT object",
             body(|ctx| Box::pin(nrt_attributes(ctx))),
         ),
-        scenario(
+        UNINSTALL.scenario(
             "uninstall/nro",
             None,
-            (
-                "[Uninstall] clusterCleanup",
-                "should delete all components after NRO deletion",
-            ),
             "",
+            "should delete all components after NRO deletion",
             body(|ctx| Box::pin(nothing_is_left(ctx))),
         ),
-        Scenario {
-            labels: labels(&["upgrade"], "openshift"),
-            needs: vec![Need::OpenShift],
-            ..scenario(
-                "upgrade/no-machineconfig",
-                None,
-                (
-                    "Upgrade",
-                    "should remove machineconfigs when no SElinux policy annotation is present",
-                ),
-                "",
-                body(|ctx| Box::pin(no_machine_config_is_left(ctx))),
-            )
-        },
+        UPGRADE.scenario(
+            "upgrade/no-machineconfig",
+            None,
+            "openshift",
+            "should remove machineconfigs when no SElinux policy annotation is present",
+            body(|ctx| Box::pin(no_machine_config_is_left(ctx))),
+        ),
     ]
 }
 
@@ -186,7 +121,7 @@ async fn resource_brings_exporters(ctx: &Context) -> Result<(), StepError> {
     .await?;
     ctx.step("every exporter is where it belongs", async {
         let uid = ctx.operator_resource().await?.uid();
-        let sets = daemon_sets(ctx).await?;
+        let sets = ctx.exporter_daemon_sets().await?;
         for set in &sets {
             let name = set.name_any();
             let mut owners = set.owner_references().iter();
@@ -214,7 +149,7 @@ async fn resource_brings_exporters(ctx: &Context) -> Result<(), StepError> {
 
 /// Returns the uid of each daemon set and the image of its exporters.
 async fn images(ctx: &Context) -> Result<Vec<(Option<String>, String)>, StepError> {
-    let sets = daemon_sets(ctx).await?;
+    let sets = ctx.exporter_daemon_sets().await?;
     Ok(sets
         .iter()
         .map(|set| {
@@ -228,12 +163,8 @@ async fn images(ctx: &Context) -> Result<Vec<(Option<String>, String)>, StepErro
 
 /// Returns a field of the first container of a daemon set's pods.
 fn first(set: &DaemonSet, field: &str) -> Value {
-    let pod = set
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.template.spec.as_ref());
-    let container = pod.and_then(|pod| pod.containers.first());
-    json!(container)[field].clone()
+    let template = set.spec.as_ref().map(|spec| &spec.template);
+    json!(first_container(template))[field].clone()
 }
 
 async fn foreign_image_is_refused(ctx: &Context) -> Result<(), StepError> {
@@ -308,27 +239,24 @@ async fn any_image_is_run(ctx: &Context) -> Result<(), StepError> {
     Ok(())
 }
 
-/// Returns all objects of the exporters, including those of each pool. A pool's ConfigMap that is made from another object is deleted with
-/// that one.
+/// Returns all objects of the exporters (operator.md 6.1), including those of each pool. A pool's ConfigMap that is made from another
+/// object is deleted with that one.
 async fn objects(ctx: &Context) -> Result<Vec<ObjectRef>, StepError> {
-    let fixed = OBJECTS.map(
-        |(api_version, kind, plural, name, is_namespaced)| ObjectRef {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-            namespace: is_namespaced.then(|| names::NAMESPACE.to_owned()),
-            name: name.to_owned(),
-        },
-    );
-    let mut all = Vec::from(fixed);
-    for set in daemon_sets(ctx).await? {
+    let here = Some(names::NAMESPACE);
+    let mut all = vec![
+        ObjectRef::named::<ServiceAccount>(here, names::RTE),
+        ObjectRef::named::<Service>(here, names::RTE_METRICS_SERVICE),
+        ObjectRef::named::<Role>(here, names::RTE),
+        ObjectRef::named::<RoleBinding>(here, names::RTE),
+        ObjectRef::named::<ClusterRole>(None, names::RTE),
+        ObjectRef::named::<ClusterRoleBinding>(None, names::RTE),
+        ObjectRef::named::<NetworkPolicy>(here, "rte-default-deny-all"),
+        ObjectRef::named::<NetworkPolicy>(here, "rte-egress-to-api-server"),
+        ObjectRef::named::<NetworkPolicy>(here, "ingress-to-rte-metrics"),
+    ];
+    for set in ctx.exporter_daemon_sets().await? {
         let set = ObjectRef::of(&set);
-        let map = ObjectRef {
-            api_version: "v1".to_owned(),
-            kind: "ConfigMap".to_owned(),
-            plural: "configmaps".to_owned(),
-            ..set.clone()
-        };
+        let map = ObjectRef::named::<ConfigMap>(set.namespace.as_deref(), &set.name);
         let found = map.api(&ctx.client()).get(&map.name).await?;
         let mut owners = found.owner_references().iter();
         let is_the_resources = owners.any(|owner| owner.kind == api::operator::KIND);
@@ -341,26 +269,13 @@ async fn objects(ctx: &Context) -> Result<Vec<ObjectRef>, StepError> {
 /// Removes the resource, and waits until no object of the exporters is left.
 async fn removed(ctx: &Context) -> Result<api::operator::v1::NumaResourcesOperator, StepError> {
     let objects = objects(ctx).await?;
-    ctx.step("all of the exporters is there", async {
-        for object in &objects {
-            let found = object.api(&ctx.client()).get_opt(&object.name).await?;
-            if found.is_none() {
-                return Err(StepError::fail(format!("{object} is missing")));
-            }
-        }
-        Ok(())
-    })
-    .await?;
+    ctx.step("all of the exporters is there", ctx.are_there(&objects))
+        .await?;
     let before = ctx
         .step("the resource is deleted", ctx.remove_operator_resource())
         .await?;
-    ctx.step("nothing of the exporters is left", async {
-        for object in &objects {
-            ctx.is_gone(object).await?;
-        }
-        Ok(())
-    })
-    .await?;
+    ctx.step("nothing of the exporters is left", ctx.are_gone(&objects))
+        .await?;
     Ok(before)
 }
 
@@ -373,7 +288,7 @@ async fn deleted_and_recreated(ctx: &Context) -> Result<(), StepError> {
         async {
             ctx.create_operator_resource(&wanted).await?;
             ctx.operands_rolled_out().await?;
-            for set in daemon_sets(ctx).await? {
+            for set in ctx.exporter_daemon_sets().await? {
                 let args = first(&set, "args");
                 if !args
                     .as_array()
@@ -420,20 +335,10 @@ async fn no_machine_config_is_left(ctx: &Context) -> Result<(), StepError> {
     ctx.step(
         "no pool has a machine configuration of the operator",
         async {
-            let configs = Api::<MachineConfig>::all(ctx.client());
             for pool in &pools {
                 let name = names::machine_config(names::OPERATOR_CR, &pool.pool_name);
-                ctx.until(
-                    &format!("MachineConfig {name} is gone"),
-                    ctx.deadlines().gone,
-                    async || {
-                        Ok(match configs.get_opt(&name).await? {
-                            None => PollResult::Ready(()),
-                            Some(_) => PollResult::NotYet("it is there".to_owned()),
-                        })
-                    },
-                )
-                .await?;
+                ctx.is_gone(&ObjectRef::named::<MachineConfig>(None, &name))
+                    .await?;
             }
             Ok(())
         },

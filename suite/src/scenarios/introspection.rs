@@ -3,81 +3,64 @@
 use api::names;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
 use serde::Deserialize;
 
-use super::rte::exporters;
 use crate::context::Context;
-use crate::scenario::{Body, Scenario, StepError, body};
-use crate::scenarios::{labels, title};
+use crate::context::stack::Component;
+use crate::scenario::{Scenario, StepError, body};
+use crate::scenarios::area::Area;
 
-const INTROSPECTION: &str = "[serial] numaresources operator introspection.";
-const METRICS: &str = "metrics exposed securely.";
-const VERSION: &str = "[serial] version";
+const INTROSPECTION: Area = Area {
+    context: "[serial] numaresources operator introspection.",
+    labels: &[],
+    needs: &[],
+};
+const METRICS: Area = Area {
+    context: "metrics exposed securely.",
+    ..INTROSPECTION
+};
+const VERSION: Area = Area {
+    context: "[serial] version",
+    ..INTROSPECTION
+};
 /// File of the operator's image with its build information.
 const BUILD_INFO: &str = "/usr/local/share/buildinfo.json";
 
-fn scenario(
-    id: &'static str,
-    test_id: Option<u32>,
-    (context, text): (&str, &str),
-    own_labels: &str,
-    body: Body,
-) -> Scenario {
-    Scenario {
-        id,
-        test_id,
-        title: title(context, test_id, "", text),
-        labels: labels(&[], own_labels),
-        needs: Vec::new(),
-        body,
-    }
-}
-
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario(
+        INTROSPECTION.scenario(
             "introspection/operator-termination-policy",
             None,
-            (INTROSPECTION, "should verify the terminationMessagePolicy"),
             "tier3 feature:introspection terminationMessage",
+            "should verify the terminationMessagePolicy",
             body(|ctx| Box::pin(operators_end_with_their_logs(ctx))),
         ),
-        scenario(
+        INTROSPECTION.scenario(
             "introspection/rte-termination-policy",
             None,
-            (
-                INTROSPECTION,
-                "should set terminationMessagePolicy in the operand",
-            ),
             "tier3 feature:introspection terminationMessage",
+            "should set terminationMessagePolicy in the operand",
             body(|ctx| Box::pin(exporters_end_with_their_logs(ctx))),
         ),
-        scenario(
+        METRICS.scenario(
             "metrics/operator",
-            Some(85769),
-            (
-                METRICS,
-                "should be able to fetch metrics from the manager container",
-            ),
+            85769,
             "feature:metrics",
+            "should be able to fetch metrics from the manager container",
             body(|ctx| Box::pin(operator_counts_its_work(ctx))),
         ),
-        scenario(
+        METRICS.scenario(
             "metrics/rte",
-            Some(85770),
-            (
-                METRICS,
-                "should be able to fetch metrics from the RTE pod container",
-            ),
+            85770,
             "feature:metrics",
+            "should be able to fetch metrics from the RTE pod container",
             body(|ctx| Box::pin(exporters_count_their_writes(ctx))),
         ),
-        scenario(
+        VERSION.scenario(
             "version/report",
-            Some(85791),
-            (VERSION, "should report the version of the operator"),
+            85791,
             "feature:config tier1 versioncheck",
+            "should report the version of the operator",
             body(|ctx| Box::pin(versions_are_reported(ctx))),
         ),
     ]
@@ -85,12 +68,9 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 
 /// Returns the pods of the operator. It is an error if there are none.
 async fn operators(ctx: &Context) -> Result<Vec<Pod>, StepError> {
-    let label = format!("{}=numaresources-operator", api::labels::APP);
-    let pods = Api::<Pod>::all(ctx.client())
-        .list(&ListParams::default().labels(&label))
-        .await?
-        .items;
+    let pods = ctx.operator_pods().await?;
     if pods.is_empty() {
+        let label = Component::Operator.selector();
         return Err(StepError::fail(format!("no pod has the label {label}")));
     }
     Ok(pods)
@@ -102,7 +82,7 @@ async fn operators_end_with_their_logs(ctx: &Context) -> Result<(), StepError> {
 }
 
 async fn exporters_end_with_their_logs(ctx: &Context) -> Result<(), StepError> {
-    let pods = exporters(ctx).await?;
+    let pods = ctx.exporters().await?;
     end_with_their_logs(ctx, &pods).await
 }
 
@@ -160,7 +140,7 @@ async fn exporters_count_their_writes(ctx: &Context) -> Result<(), StepError> {
         "rte_noderesourcetopology_writes_total",
         "rte_wakeup_delay_milliseconds",
     ];
-    for pod in exporters(ctx).await? {
+    for pod in ctx.exporters().await? {
         ctx.step(
             format!("{} counts its writes", pod.name_any()),
             ctx.metrics_have(&pod, ("https", api::metrics::RTE_PORT), &wanted),

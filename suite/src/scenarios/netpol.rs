@@ -4,20 +4,23 @@
 
 use std::net::IpAddr;
 
-use api::labels;
+use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 
-use super::rte::exporters;
 use crate::context::Context;
 use crate::recorder::PollResult;
-use crate::scenario::{Body, Need, Scenario, StepError, body};
-use crate::scenarios::{labels as all_labels, title};
+use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenarios::area::Area;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str = "network policies are applied traffic behavior";
+const AREA: Area = Area {
+    context: "network policies are applied traffic behavior",
+    labels: &["feature:netpols"],
+    needs: &[Need::NetworkPolicies],
+};
 /// Ports of the operator's metrics and health endpoints (operator.md 6.7).
 const OPERATOR_METRICS: u16 = 8080;
 const OPERATOR_HEALTH: u16 = 8081;
@@ -26,100 +29,85 @@ const EXPORTER_METRICS: u16 = 2112;
 /// Seconds after which a connection counts as blocked.
 const LIMIT: &str = "5";
 
+struct Row {
+    id: &'static str,
+    test_id: u32,
+    text: &'static str,
+    connection: Connection,
+}
+
+/// Who connects to whom, and what must become of it.
+enum Connection {
+    ReachesApiServer(Part),
+    Reaches(Part, Part, u16),
+    IsBlocked(Part, Part, u16),
+}
+
+static ROWS: &[Row] = &[
+    Row {
+        id: "netpol/operator-api",
+        test_id: 85771,
+        text: "operator -> API server",
+        connection: Connection::ReachesApiServer(Part::Operator),
+    },
+    Row {
+        id: "netpol/sched-api",
+        test_id: 85772,
+        text: "scheduler -> API server",
+        connection: Connection::ReachesApiServer(Part::Scheduler),
+    },
+    Row {
+        id: "netpol/rte-api",
+        test_id: 85773,
+        text: "rte worker -> API server",
+        connection: Connection::ReachesApiServer(Part::Exporter),
+    },
+    Row {
+        id: "netpol/prom-operator-metrics",
+        test_id: 85774,
+        text: "prometheus operator -> numaresouces operator metrics endpoint",
+        connection: Connection::Reaches(Part::Prometheus, Part::Operator, OPERATOR_METRICS),
+    },
+    Row {
+        id: "netpol/prom-rte-metrics",
+        test_id: 85775,
+        text: "prometheus operator -> numaresouces rte worker endpoint",
+        connection: Connection::Reaches(Part::Prometheus, Part::Exporter, EXPORTER_METRICS),
+    },
+    Row {
+        id: "netpol/sched-operator",
+        test_id: 85776,
+        text: "scheduler -> operator",
+        connection: Connection::IsBlocked(Part::Scheduler, Part::Operator, OPERATOR_HEALTH),
+    },
+    Row {
+        id: "netpol/operator-prom",
+        test_id: 85777,
+        text: "numaresouces operator -> prometheus operator",
+        connection: Connection::IsBlocked(Part::Operator, Part::Prometheus, OPERATOR_HEALTH),
+    },
+    Row {
+        id: "netpol/prom-operator-health",
+        test_id: 85778,
+        text: "prometheus operator -> numaresouces operator",
+        connection: Connection::IsBlocked(Part::Prometheus, Part::Operator, OPERATOR_HEALTH),
+    },
+];
+
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, test_id, text, body: Body| Scenario {
-        id,
-        test_id: Some(test_id),
-        title: title(CONTEXT, Some(test_id), "", text),
-        labels: all_labels(&["feature:netpols"], ""),
-        needs: vec![Need::NetworkPolicies],
-        body,
+    let scenario = |row: &'static Row| {
+        let run = body(move |ctx| run(ctx, &row.connection));
+        AREA.scenario(row.id, row.test_id, "", row.text, run)
     };
-    vec![
-        scenario(
-            "netpol/operator-api",
-            85771,
-            "operator -> API server",
-            body(|ctx| Box::pin(reaches_api_server(ctx, Part::Operator))),
-        ),
-        scenario(
-            "netpol/sched-api",
-            85772,
-            "scheduler -> API server",
-            body(|ctx| Box::pin(reaches_api_server(ctx, Part::Scheduler))),
-        ),
-        scenario(
-            "netpol/rte-api",
-            85773,
-            "rte worker -> API server",
-            body(|ctx| Box::pin(reaches_api_server(ctx, Part::Exporter))),
-        ),
-        scenario(
-            "netpol/prom-operator-metrics",
-            85774,
-            "prometheus operator -> numaresouces operator metrics endpoint",
-            body(|ctx| {
-                Box::pin(reaches(
-                    ctx,
-                    Part::Prometheus,
-                    Part::Operator,
-                    OPERATOR_METRICS,
-                ))
-            }),
-        ),
-        scenario(
-            "netpol/prom-rte-metrics",
-            85775,
-            "prometheus operator -> numaresouces rte worker endpoint",
-            body(|ctx| {
-                Box::pin(reaches(
-                    ctx,
-                    Part::Prometheus,
-                    Part::Exporter,
-                    EXPORTER_METRICS,
-                ))
-            }),
-        ),
-        scenario(
-            "netpol/sched-operator",
-            85776,
-            "scheduler -> operator",
-            body(|ctx| {
-                Box::pin(is_blocked(
-                    ctx,
-                    Part::Scheduler,
-                    Part::Operator,
-                    OPERATOR_HEALTH,
-                ))
-            }),
-        ),
-        scenario(
-            "netpol/operator-prom",
-            85777,
-            "numaresouces operator -> prometheus operator",
-            body(|ctx| {
-                Box::pin(is_blocked(
-                    ctx,
-                    Part::Operator,
-                    Part::Prometheus,
-                    OPERATOR_HEALTH,
-                ))
-            }),
-        ),
-        scenario(
-            "netpol/prom-operator-health",
-            85778,
-            "prometheus operator -> numaresouces operator",
-            body(|ctx| {
-                Box::pin(is_blocked(
-                    ctx,
-                    Part::Prometheus,
-                    Part::Operator,
-                    OPERATOR_HEALTH,
-                ))
-            }),
-        ),
-    ]
+    ROWS.iter().map(scenario).collect()
+}
+
+fn run<'a>(ctx: &'a Context, connection: &Connection) -> LocalBoxFuture<'a, Result<(), StepError>> {
+    match *connection {
+        Connection::ReachesApiServer(from) => Box::pin(reaches_api_server(ctx, from)),
+        Connection::Reaches(from, to, port) => Box::pin(reaches(ctx, from, to, port)),
+        Connection::IsBlocked(from, to, port) => Box::pin(is_blocked(ctx, from, to, port)),
+    }
 }
 
 /// A source or target of connections.
@@ -143,13 +131,9 @@ impl Part {
 
     async fn pod(self, ctx: &Context) -> Result<Pod, StepError> {
         let pods = match self {
-            Self::Operator => {
-                let ours = format!("{}=numaresources-operator", labels::APP);
-                let all = Api::<Pod>::all(ctx.client());
-                all.list(&ListParams::default().labels(&ours)).await?.items
-            }
+            Self::Operator => ctx.operator_pods().await?,
             Self::Scheduler => ctx.scheduler_pods().await?,
-            Self::Exporter => exporters(ctx).await?,
+            Self::Exporter => ctx.exporters().await?,
             Self::Prometheus => return prometheus(ctx).await,
         };
         let pod = pods.into_iter().next();

@@ -3,67 +3,62 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use crate::arena::{Arena, Fit};
 use crate::context::Context;
+use crate::context::arena::{Arena, Fit};
 use crate::observed::NodeTopology;
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
-use crate::scenarios::{labels, title};
+use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenarios::area::Area;
+use crate::scenarios::steps;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str =
-    "[serial][disruptive][scheduler] numaresources workload placement considering node selector";
-const AFFINITY: &str = "[serial][disruptive][scheduler] numaresources workload placement considering node selector a guaranteed \
-    deployment pod with nodeAffinity should be scheduled on one NUMA zone on a matching labeled node with enough resources";
-const LABELS: &[&str] = &[
-    "disruptive",
-    "scheduler",
-    "feature:wlplacement",
-    "feature:nodelabel",
-];
+const AREA: Area = Area {
+    context: "[serial][disruptive][scheduler] numaresources workload placement considering node selector",
+    labels: &[
+        "disruptive",
+        "scheduler",
+        "feature:wlplacement",
+        "feature:nodelabel",
+    ],
+    needs: &[
+        Need::nodes(2),
+        Need::Zone {
+            count: 2,
+            scope: None,
+            request: REQUEST,
+        },
+    ],
+};
+const AFFINITY: Area = Area {
+    context: "[serial][disruptive][scheduler] numaresources workload placement considering node selector a guaranteed \
+        deployment pod with nodeAffinity should be scheduled on one NUMA zone on a matching labeled node with enough resources",
+    ..AREA
+};
 /// Label of the nodes that the pod selects.
 const SIZE: &str = "size";
 const REQUEST: &str = "16c 16Gi";
 const FREE: &str = "12c 12Gi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, test_id, context, text, body: Body| Scenario {
-        id,
-        test_id: Some(test_id),
-        title: title(context, Some(test_id), "", text),
-        labels: labels(LABELS, "tier2"),
-        needs: vec![
-            Need::Nodes {
-                count: 2,
-                scope: None,
-            },
-            Need::Zone {
-                count: 2,
-                scope: None,
-                request: REQUEST,
-            },
-        ],
-        body,
-    };
     vec![
-        scenario(
+        AREA.scenario(
             "nodelabel/node-selector",
             47598,
-            CONTEXT,
+            "tier2",
             "should place the pod in the node with available resources in one NUMA zone and fulfilling node selector",
             body(|ctx| Box::pin(node_selector(ctx))),
         ),
-        scenario(
+        AFFINITY.scenario(
             "nodelabel/affinity-required",
             47597,
-            AFFINITY,
+            "tier2",
             "should be able to schedule pod with affinity property requiredDuringSchedulingIgnoredDuringExecution on the available node with feasible numa zone",
             body(|ctx| Box::pin(affinity(ctx, required))),
         ),
-        scenario(
+        AFFINITY.scenario(
             "nodelabel/affinity-preferred",
             49843,
-            AFFINITY,
+            "tier2",
             "should be able to schedule pod with affinity property prefferdDuringSchedulingIgnoredDuringExecution on the available node with feasible numa zone",
             body(|ctx| Box::pin(affinity(ctx, preferred))),
         ),
@@ -83,12 +78,7 @@ async fn prepared(
             ctx.arena(None, 2, &Fit::Zone(request)),
         )
         .await?;
-    let free = Resources::literal(FREE);
-    ctx.step(
-        format!("all nodes but the target are padded to {free} a zone"),
-        ctx.pad_others(&arena, &free),
-    )
-    .await?;
+    steps::others_are_padded(ctx, &arena, &Resources::literal(FREE)).await?;
     ctx.step(
         format!("the target has {SIZE}={target}, another node {SIZE}={other}"),
         async {
@@ -100,48 +90,25 @@ async fn prepared(
         },
     )
     .await?;
-    ctx.step(
-        "the target is the last choice without NUMA knowledge",
-        ctx.make_last_choice(&arena),
-    )
-    .await?;
-    let before = ctx.baseline_of(&arena.target().node).await?;
+    let before = steps::target_is_last_choice(ctx, &arena).await?;
     Ok((arena, before))
 }
 
 fn plan(ctx: &Context, arena: &Arena, name: &str) -> PodPlan {
     let resources = ResourceRequest::Limits(Resources::literal(REQUEST));
-    arena.confine(PodPlan::new(name, ctx.scheduler(), [resources]))
+    arena.plan(ctx, name, [resources])
 }
 
 async fn placed(ctx: &Context, pod: &Pod, before: &NodeTopology) -> Result<(), StepError> {
-    ctx.step("the pod is on the target", async {
-        ctx.on_node(pod, &before.node)
-    })
-    .await?;
-    ctx.step(
-        "the scheduler under test placed it",
-        ctx.scheduled_by_stack(pod),
-    )
-    .await?;
-    let request = Resources::literal(REQUEST);
-    ctx.step(
-        format!("one zone of the target accounts for {request}"),
-        ctx.accounted(before, &request, true, Scope::Pod),
-    )
-    .await
+    steps::pod_is_on(ctx, "the pod is on the target", pod, &before.node).await?;
+    steps::stack_placed(ctx, pod).await?;
+    steps::one_zone_accounts_for(ctx, before, &Resources::literal(REQUEST)).await
 }
 
 async fn node_selector(ctx: &Context) -> Result<(), StepError> {
     let (arena, before) = prepared(ctx, "medium", "medium").await?;
     let plan = plan(ctx, &arena, "testpod").on_nodes_with(SIZE, "medium");
-    let pod = ctx
-        .step("the pod runs", async {
-            ctx.create(plan.pod()).await?;
-            ctx.pods_running(&[plan.name().to_owned()]).await
-        })
-        .await?
-        .remove(0);
+    let pod = steps::pod_runs(ctx, "the pod runs", &plan).await?;
     placed(ctx, &pod, &before).await
 }
 
@@ -163,13 +130,7 @@ async fn affinity(ctx: &Context, affinity: fn() -> Value) -> Result<(), StepErro
     let plan = plan(ctx, &arena, "test-dp").with_node_affinity(
         serde_json::from_value(affinity()).map_err(|error| StepError::fail(error.to_string()))?,
     );
-    let pods = ctx
-        .step("the deployment is complete", async {
-            ctx.create(plan.deployment(1)).await?;
-            ctx.deployment_complete(plan.name(), &plan.selector_labels())
-                .await
-        })
-        .await?;
+    let pods = steps::deployment_is_complete(ctx, "the deployment is complete", &plan, 1).await?;
     for pod in &pods {
         placed(ctx, pod, &before).await?;
     }

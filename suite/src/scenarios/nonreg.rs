@@ -4,56 +4,48 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use crate::arena::{Arena, Fit};
 use crate::context::Context;
+use crate::context::arena::Fit;
 use crate::observed::NodeTopology;
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
-use crate::scenarios::fundamentals::all_scheduled;
-use crate::scenarios::{labels, title};
+use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenarios::area::Area;
+use crate::scenarios::steps;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str = "[serial][disruptive][scheduler] numaresources workload placement";
-const LABELS: &[&str] = &["disruptive", "scheduler", "feature:nonreg"];
+const AREA: Area = Area {
+    context: "[serial][disruptive][scheduler] numaresources workload placement",
+    labels: &["disruptive", "scheduler", "feature:nonreg"],
+    needs: &[Need::nodes(2)],
+};
 /// A scheduler that does not exist: a pod that has a node needs none.
 const ABSENT_SCHEDULER: &str = "foo";
 const BOUND: &str = "2c 100Mi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, test_id, own, text, body: Body| Scenario {
-        id,
-        test_id: Some(test_id),
-        title: title(CONTEXT, Some(test_id), "", text),
-        labels: labels(LABELS, own),
-        needs: vec![Need::Nodes {
-            count: 2,
-            scope: None,
-        }],
-        body,
-    };
     vec![
-        scenario(
+        AREA.scenario(
             "nonreg/pod-nodename",
             47584,
             "tier2",
             "should be able to schedule guaranteed pod in selective way",
             body(|ctx| Box::pin(pod_with_node_name(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "nonreg/dp-nodename",
             48964,
             "tier3",
             "should be able to schedule a guaranteed deployment pod to a specific node",
             body(|ctx| Box::pin(deployment_with_node_name(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "nonreg/over-allocatable",
             47613,
             "tier3 nonreg unsched feature:unsched",
             "should not schedule a pod requesting resources that are not allocatable at numa level",
             body(|ctx| Box::pin(over_allocatable(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "nonreg/dp-scaleup",
             85779,
             "tier2 nonreg",
@@ -72,12 +64,7 @@ async fn padded(ctx: &Context) -> Result<NodeTopology, StepError> {
         )
         .await?;
     let free = Resources::literal("2c 4G");
-    let nodes = ctx
-        .step(
-            format!("all nodes but the target are padded to {free} a zone"),
-            ctx.pad_others(&arena, &free),
-        )
-        .await?;
+    let nodes = steps::others_are_padded(ctx, &arena, &free).await?;
     let chosen = arena.others().next();
     let chosen = chosen.and_then(|chosen| nodes.into_iter().find(|node| node.node == chosen.node));
     chosen.ok_or_else(|| StepError::fail("the NRT of a node is gone"))
@@ -95,12 +82,8 @@ async fn accounted_for(
         ctx.accounted(before, &bound, true, Scope::Pod),
     )
     .await?;
-    ctx.step("after the deletion the zones are as before", async {
-        delete.await?;
-        ctx.settle().await?;
-        ctx.restored(before).await
-    })
-    .await
+    let title = "after the deletion the zones are as before";
+    steps::zones_are_restored_after(ctx, title, delete, before).await
 }
 
 async fn pod_with_node_name(ctx: &Context) -> Result<(), StepError> {
@@ -111,17 +94,9 @@ async fn pod_with_node_name(ctx: &Context) -> Result<(), StepError> {
         [ResourceRequest::Limits(Resources::literal(BOUND))],
     )
     .bound_to(&before.node);
-    let pod = ctx
-        .step("a pod that names a nearly full node runs", async {
-            ctx.create(plan.pod()).await?;
-            ctx.pods_running(&[plan.name().to_owned()]).await
-        })
-        .await?
-        .remove(0);
-    ctx.step("the pod is on that node", async {
-        ctx.on_node(&pod, &before.node)
-    })
-    .await?;
+    let title = "a pod that names a nearly full node runs";
+    let pod = steps::pod_runs(ctx, title, &plan).await?;
+    steps::pod_is_on(ctx, "the pod is on that node", &pod, &before.node).await?;
     accounted_for(ctx, &before, ctx.delete::<Pod>(plan.name())).await
 }
 
@@ -133,16 +108,8 @@ async fn deployment_with_node_name(ctx: &Context) -> Result<(), StepError> {
         [ResourceRequest::Limits(Resources::literal(BOUND))],
     )
     .bound_to(&before.node);
-    let pods = ctx
-        .step(
-            "a deployment that names a nearly full node is complete",
-            async {
-                ctx.create(plan.deployment(1)).await?;
-                ctx.deployment_complete(plan.name(), &plan.selector_labels())
-                    .await
-            },
-        )
-        .await?;
+    let title = "a deployment that names a nearly full node is complete";
+    let pods = steps::deployment_is_complete(ctx, title, &plan, 1).await?;
     ctx.step("its pod is on that node, and nobody scheduled it", async {
         for pod in &pods {
             ctx.on_node(pod, &before.node)?;
@@ -165,83 +132,47 @@ async fn deployment_with_node_name(ctx: &Context) -> Result<(), StepError> {
     .await
 }
 
-/// Takes an arena with nodes of one scope, because the reason of a rejection depends on it.
-async fn one_scope(ctx: &Context, title: &str, fit: &Fit) -> Result<(Arena, Scope), StepError> {
-    let count = |scope| ctx.facts().candidates(Some(scope)).count();
-    let scope = if count(Scope::Container) >= count(Scope::Pod) {
-        Scope::Container
-    } else {
-        Scope::Pod
-    };
-    let arena = ctx.step(title, ctx.arena(Some(scope), 2, fit)).await?;
-    Ok((arena, scope))
-}
-
 async fn over_allocatable(ctx: &Context) -> Result<(), StepError> {
-    let (arena, scope) =
-        one_scope(ctx, "two nodes with two zones are there", &Fit::Anything).await?;
+    let title = "two nodes with two zones are there";
+    let (arena, scope) = steps::arena_of_one_scope(ctx, title, &Fit::Anything).await?;
     let padded = ctx
         .step(
             "all nodes but the target are full",
             ctx.pad_others(&arena, &Resources::literal("0c 0Gi")),
         )
         .await?;
-    let target = &arena.target().node;
-    let Some(before) = padded.into_iter().find(|node| node.node == *target) else {
-        return Err(StepError::fail(format!("the NRT of {target} is gone")));
-    };
+    let before = arena.target_in(&padded)?;
     let zones = before.zones.iter().map(|zone| zone.allocatable().core());
     let largest = zones.reduce(|most, zone| most.highest(&zone));
     let request = largest
         .unwrap_or_default()
         .plus(&Resources::literal("1c 100Mi"));
-    let plan = arena.confine(PodPlan::new(
-        "testpod",
-        ctx.scheduler(),
-        [ResourceRequest::Limits(request.clone())],
-    ));
+    let plan = arena.plan(ctx, "testpod", [ResourceRequest::Limits(request.clone())]);
     let reason = scope.alignment_failure();
-    ctx.step(
-        format!("a pod with {request}, more than a zone may give, stays pending: {reason}"),
-        async {
-            ctx.create(plan.pod()).await?;
-            ctx.stay_pending(&[plan.name().to_owned()], reason).await
-        },
-    )
-    .await?;
-    ctx.step(
-        "the zones of the target are as before",
-        ctx.restored(&before),
-    )
-    .await
+    let title = format!("a pod with {request}, more than a zone may give, stays pending: {reason}");
+    steps::pod_stays_pending(ctx, title, &plan, reason).await?;
+    steps::zones_are_as_before(ctx, before).await
 }
 
 /// Fills all zones with pods that each take nearly a whole zone: every node has room for two.
 async fn scale_up(ctx: &Context) -> Result<(), StepError> {
     let free = Resources::literal("6c 6Gi");
     let title = format!("two nodes have a zone with {free}");
-    let (arena, _) = one_scope(ctx, &title, &Fit::Zone(free.clone())).await?;
+    let (arena, _) = steps::arena_of_one_scope(ctx, &title, &Fit::Zone(free.clone())).await?;
     ctx.step("the cluster is settled", ctx.settle()).await?;
     let zones = arena.nodes().iter().flat_map(|node| &node.zones);
     let smallest = zones
         .map(|zone| zone.available().core())
         .reduce(|least, zone| least.lowest(&zone));
     let request = smallest.unwrap_or_default().minus(&free);
-    let plan = arena.confine(PodPlan::new(
-        "test-dp-scaleup",
-        ctx.scheduler(),
-        [ResourceRequest::Limits(request.clone())],
-    ));
+    let resources = [ResourceRequest::Limits(request.clone())];
+    let plan = arena.plan(ctx, "test-dp-scaleup", resources);
     let nodes = arena.nodes().len();
-    let replicas = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let replicas = i32::try_from(nodes).unwrap_or(i32::MAX);
     let labels = plan.selector_labels();
-    let pods = ctx
-        .step(format!("{nodes} pods with {request} run"), async {
-            ctx.create(plan.deployment(replicas(nodes))).await?;
-            ctx.deployment_complete(plan.name(), &labels).await
-        })
-        .await?;
-    all_scheduled(ctx, &pods).await?;
+    let title = format!("{nodes} pods with {request} run");
+    let pods = steps::deployment_is_complete(ctx, title, &plan, replicas).await?;
+    steps::stack_placed_all(ctx, &pods).await?;
     let all = 2 * nodes;
     let pods = ctx
         .step(format!("{all} of them run, one in each zone"), async {
@@ -249,5 +180,5 @@ async fn scale_up(ctx: &Context) -> Result<(), StepError> {
             ctx.deployment_complete(plan.name(), &labels).await
         })
         .await?;
-    all_scheduled(ctx, &pods).await
+    steps::stack_placed_all(ctx, &pods).await
 }

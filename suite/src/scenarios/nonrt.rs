@@ -4,17 +4,21 @@ use std::time::Duration;
 
 use api::operator::InfoRefreshPause;
 
-use crate::arena::Fit;
-use crate::checks::node_of;
 use crate::context::Context;
-use crate::observed::difference;
+use crate::context::arena::Fit;
+use crate::context::checks::node_of;
+use crate::observed::{difference, topology_of};
 use crate::resources::Resources;
 use crate::scenario::{Need, Scenario, Scope, StepError, body};
-use crate::scenarios::{labels, title};
-use crate::workload::{PodPlan, ResourceRequest};
+use crate::scenarios::area::Area;
+use crate::scenarios::steps;
+use crate::workload::ResourceRequest;
 
-const CONTEXT: &str = "[serial] numaresources profile update";
-const LABELS: &[&str] = &["feature:wlplacement", "feature:nonrt", "no_nrt"];
+const AREA: Area = Area {
+    context: "[serial] numaresources profile update",
+    labels: &["feature:wlplacement", "feature:nonrt", "no_nrt"],
+    needs: &[Need::nodes(1)],
+};
 
 struct Row {
     id: &'static str,
@@ -49,19 +53,11 @@ const GUARANTEED: &str = "4c 256Mi";
 const TIME_TO_PUBLISH: Duration = Duration::from_millis(500);
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    ROWS.iter()
-        .map(|row| Scenario {
-            id: row.id,
-            test_id: Some(row.test_id),
-            title: title(CONTEXT, Some(row.test_id), "", row.text),
-            labels: labels(LABELS, "tier2"),
-            needs: vec![Need::Nodes {
-                count: 1,
-                scope: None,
-            }],
-            body: body(move |ctx| Box::pin(run(ctx, row))),
-        })
-        .collect()
+    let scenario = |row: &'static Row| {
+        let run = body(move |ctx| Box::pin(run(ctx, row)));
+        AREA.scenario(row.id, row.test_id, "tier2", row.text, run)
+    };
+    ROWS.iter().map(scenario).collect()
 }
 
 async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
@@ -81,23 +77,9 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     .await?;
     let before = ctx.topologies().await?;
     let resources = (row.resources)();
-    let plan = arena.confine(PodPlan::new(
-        "testpod",
-        ctx.scheduler(),
-        [resources.clone()],
-    ));
-    let pod = ctx
-        .step("the pod runs", async {
-            ctx.create(plan.pod()).await?;
-            ctx.pods_running(&[plan.name().to_owned()]).await
-        })
-        .await?
-        .remove(0);
-    ctx.step(
-        "the scheduler under test placed it",
-        ctx.scheduled_by_stack(&pod),
-    )
-    .await?;
+    let plan = arena.plan(ctx, "testpod", [resources.clone()]);
+    let pod = steps::pod_runs(ctx, "the pod runs", &plan).await?;
+    steps::stack_placed(ctx, &pod).await?;
     ctx.step("no NRT has changed", async {
         // nothing reports that the exporters have seen the pod; an exporter that publishes would have done so within this time
         tokio::time::sleep(TIME_TO_PUBLISH).await;
@@ -117,9 +99,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
         return Ok(());
     };
     let node = node_of(&pod).unwrap_or_default();
-    let Some(before) = before.iter().find(|topology| topology.node == node) else {
-        return Err(StepError::fail(format!("node {node} has no NRT")));
-    };
+    let before = topology_of(&before, node)?;
     ctx.step(
         format!("one zone of the pod's node accounts for {request}"),
         ctx.accounted(before, &request, true, Scope::Pod),

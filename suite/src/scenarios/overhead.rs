@@ -7,16 +7,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::api::Api;
 
-use crate::arena::{Arena, Fit};
 use crate::context::Context;
-use crate::observed::NodeTopology;
+use crate::context::arena::{Arena, Fit};
+use crate::context::padding::in_both_zones;
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
-use crate::scenarios::{labels, title};
+use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenarios::area::Area;
+use crate::scenarios::steps;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str = "[serial][disruptive][scheduler] numaresources workload overhead";
-const LABELS: &[&str] = &["disruptive", "scheduler", "feature:overhead"];
+const AREA: Area = Area {
+    context: "[serial][disruptive][scheduler] numaresources workload overhead",
+    labels: &["disruptive", "scheduler", "feature:overhead"],
+    needs: &[Need::nodes(2)],
+};
 const CLASS: &str = "test-rtclass";
 /// Runtime handlers that run containers unmodified.
 const HANDLERS: [&str; 2] = ["crun", "runc"];
@@ -24,26 +28,15 @@ const REQUEST: &str = "6c 6Gi";
 const LEAST: &str = "1c 1Gi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, test_id, own, text, body: Body| Scenario {
-        id,
-        test_id: Some(test_id),
-        title: title(CONTEXT, Some(test_id), "", text),
-        labels: labels(LABELS, own),
-        needs: vec![Need::Nodes {
-            count: 2,
-            scope: None,
-        }],
-        body,
-    };
     vec![
-        scenario(
+        AREA.scenario(
             "overhead/not-accounted-in-nrt",
             47582,
             "tier2",
             "schedule a guaranteed Pod in a single NUMA zone and check overhead is not accounted in NRT",
             body(|ctx| Box::pin(not_accounted(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "overhead/pending-overhead-too-big",
             53819,
             "tier2 unsched feature:unsched",
@@ -94,36 +87,18 @@ async fn class(ctx: &Context, node: &str, overhead: &Resources) -> Result<(), St
 fn plan(ctx: &Context, arena: &Arena) -> PodPlan {
     let resources = ResourceRequest::Limits(Resources::literal(REQUEST));
     arena
-        .confine(PodPlan::new("test-dp", ctx.scheduler(), [resources]))
+        .plan(ctx, "test-dp", [resources])
         .of_runtime_class(CLASS)
-}
-
-fn zones_of<'a>(nodes: &'a [NodeTopology], arena: &Arena) -> Result<&'a NodeTopology, StepError> {
-    let target = &arena.target().node;
-    let found = nodes.iter().find(|node| node.node == *target);
-    found.ok_or_else(|| StepError::fail(format!("the NRT of {target} is gone")))
 }
 
 async fn not_accounted(ctx: &Context) -> Result<(), StepError> {
     let arena = arena(ctx).await?;
     let overhead = Resources::literal("500m 500M");
     class(ctx, &arena.target().node, &overhead).await?;
-    let least = Resources::literal(LEAST);
-    let nodes = ctx
-        .step(
-            format!("all nodes but the target are padded to {least} a zone"),
-            ctx.pad_others(&arena, &least),
-        )
-        .await?;
-    let before = zones_of(&nodes, &arena)?;
+    let nodes = steps::others_are_padded(ctx, &arena, &Resources::literal(LEAST)).await?;
+    let before = arena.target_in(&nodes)?;
     let plan = plan(ctx, &arena);
-    let pods = ctx
-        .step("the deployment is complete", async {
-            ctx.create(plan.deployment(1)).await?;
-            ctx.deployment_complete(plan.name(), &plan.selector_labels())
-                .await
-        })
-        .await?;
+    let pods = steps::deployment_is_complete(ctx, "the deployment is complete", &plan, 1).await?;
     for pod in &pods {
         ctx.step("the pod is on the target, with the overhead", async {
             ctx.on_node(pod, &before.node)?;
@@ -137,11 +112,7 @@ async fn not_accounted(ctx: &Context) -> Result<(), StepError> {
             }
         })
         .await?;
-        ctx.step(
-            "the scheduler under test placed it",
-            ctx.scheduled_by_stack(pod),
-        )
-        .await?;
+        steps::stack_placed(ctx, pod).await?;
     }
     let request = Resources::literal(REQUEST);
     ctx.step(
@@ -164,21 +135,15 @@ async fn too_big(ctx: &Context) -> Result<(), StepError> {
     class(ctx, &arena.target().node, &largest).await?;
     let least = Resources::literal(LEAST);
     let title = format!("all nodes but the target have {least} a zone, and so has its first zone");
+    let others = in_both_zones(&least);
+    let target = std::slice::from_ref(&least);
     let nodes = ctx
-        .step(title, async {
-            let mut pads = ctx
-                .pad(arena.target(), std::slice::from_ref(&least), "target")
-                .await?;
-            for node in arena.others() {
-                pads.extend(
-                    ctx.pad(node, &[least.clone(), least.clone()], "others")
-                        .await?,
-                );
-            }
-            ctx.padded(&pads).await
-        })
+        .step(
+            title,
+            ctx.pad_target_and_others(&arena, target, &others, "others"),
+        )
         .await?;
-    let before = zones_of(&nodes, &arena)?;
+    let before = arena.target_in(&nodes)?;
     let plan = plan(ctx, &arena);
     ctx.step("the pod of the deployment stays pending", async {
         ctx.create::<Deployment>(plan.deployment(1)).await?;
@@ -187,9 +152,5 @@ async fn too_big(ctx: &Context) -> Result<(), StepError> {
         ctx.stay_pending(&names, "Insufficient").await
     })
     .await?;
-    ctx.step(
-        "the zones of the target are as before",
-        ctx.restored(before),
-    )
-    .await
+    steps::zones_are_as_before(ctx, before).await
 }

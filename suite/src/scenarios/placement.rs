@@ -3,43 +3,35 @@
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStrategy};
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::arena::{Arena, Fit};
-use crate::checks::node_of;
 use crate::context::Context;
-use crate::observed::NodeTopology;
-use crate::padding::Pad;
+use crate::context::arena::{Arena, Fit};
+use crate::context::checks::node_of;
+use crate::context::padding::{Pad, in_both_zones};
+use crate::observed::{NodeTopology, topology_of};
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
-use crate::scenarios::fundamentals::all_scheduled;
-use crate::scenarios::{labels, title};
+use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenarios::area::Area;
+use crate::scenarios::steps;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str = "[serial][disruptive][scheduler] numaresources workload placement";
-const LABELS: &[&str] = &["disruptive", "scheduler", "feature:wlplacement"];
+const AREA: Area = Area {
+    context: "[serial][disruptive][scheduler] numaresources workload placement",
+    labels: &["disruptive", "scheduler", "feature:wlplacement"],
+    needs: &[Need::nodes(2)],
+};
 /// What is left in each zone of nodes on which the workload must not fit.
 const LEFT_IN_ZONES: &str = "1c 4G";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, test_id, own, text, body: Body| Scenario {
-        id,
-        test_id: Some(test_id),
-        title: title(CONTEXT, Some(test_id), "", text),
-        labels: labels(LABELS, own),
-        needs: vec![Need::Nodes {
-            count: 2,
-            scope: None,
-        }],
-        body,
-    };
     vec![
-        scenario(
+        AREA.scenario(
             "placement/modify-workload",
             47591,
             "tier1",
             "should modify workload post scheduling while keeping the resource requests available",
             body(|ctx| Box::pin(modify_workload(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "placement/modify-two-replicas",
             48746,
             "tier2",
@@ -59,28 +51,15 @@ struct PreparedNodes {
 
 impl PreparedNodes {
     async fn new(ctx: &Context) -> Result<Self, StepError> {
-        let count = |scope| ctx.facts().candidates(Some(scope)).count();
-        let scope = if count(Scope::Container) >= count(Scope::Pod) {
-            Scope::Container
-        } else {
-            Scope::Pod
-        };
+        let title = "two nodes have a zone with room";
         let fit = Fit::Zone(Resources::literal("10c 4Gi"));
-        let arena = ctx
-            .step(
-                "two nodes have a zone with room",
-                ctx.arena(Some(scope), 2, &fit),
-            )
-            .await?;
+        let (arena, scope) = steps::arena_of_one_scope(ctx, title, &fit).await?;
         let little = Resources::literal(LEFT_IN_ZONES);
         let title = format!("all nodes but the target are padded to {little} a zone");
         let pads = ctx
             .step(title, async {
-                let mut pads = Vec::new();
-                for node in arena.others() {
-                    let free = [little.clone(), little.clone()];
-                    pads.extend(ctx.pad(node, &free, "others").await?);
-                }
+                let free = in_both_zones(&little);
+                let pads = ctx.pad_each(arena.others(), &free, "others").await?;
                 ctx.padded(&pads).await?;
                 Ok(pads)
             })
@@ -98,15 +77,13 @@ impl PreparedNodes {
     fn pair(&self, ctx: &Context, first: &str) -> PodPlan {
         let resources =
             [first, "2c 100Mi"].map(|list| ResourceRequest::Limits(Resources::literal(list)));
-        self.arena
-            .confine(PodPlan::new("testdp47591", ctx.scheduler(), resources))
+        self.arena.plan(ctx, "testdp47591", resources)
     }
 
     /// Plans a deployment's pod with one container.
     fn single(&self, ctx: &Context, request: &Resources) -> PodPlan {
         let resources = [ResourceRequest::Limits(request.clone())];
-        self.arena
-            .confine(PodPlan::new("testdp48746", ctx.scheduler(), resources))
+        self.arena.plan(ctx, "testdp48746", resources)
     }
 
     /// Checks that all of these pods are on the target, were placed by the scheduler under test, and are accounted for.
@@ -121,7 +98,7 @@ impl PreparedNodes {
                 .try_for_each(|pod| ctx.on_node(pod, &self.before.node))
         })
         .await?;
-        all_scheduled(ctx, pods).await?;
+        steps::stack_placed_all(ctx, pods).await?;
         let scope = if pods.len() == 1 {
             self.scope
         } else {
@@ -145,16 +122,24 @@ async fn updated(ctx: &Context, plan: &PodPlan, replicas: i32) -> Result<Vec<Pod
     .await
 }
 
+/// Deletes the deployment and waits until the zones of a node are as before.
+async fn zones_are_restored_without(
+    ctx: &Context,
+    plan: &PodPlan,
+    before: &NodeTopology,
+) -> Result<(), StepError> {
+    let deletion = async {
+        ctx.delete::<Deployment>(plan.name()).await?;
+        ctx.pods_created(&plan.selector_labels(), 0).await.map(drop)
+    };
+    let title = "after the deletion the zones are as before";
+    steps::zones_are_restored_after(ctx, title, deletion, before).await
+}
+
 async fn modify_workload(ctx: &Context) -> Result<(), StepError> {
     let prepared = PreparedNodes::new(ctx).await?;
     let plan = prepared.pair(ctx, "2c 100Mi");
-    let pods = ctx
-        .step("the deployment is complete", async {
-            ctx.create(plan.deployment(1)).await?;
-            ctx.deployment_complete(plan.name(), &plan.selector_labels())
-                .await
-        })
-        .await?;
+    let pods = steps::deployment_is_complete(ctx, "the deployment is complete", &plan, 1).await?;
     prepared
         .check_target_holds(ctx, &pods, &plan.total())
         .await?;
@@ -171,8 +156,7 @@ async fn modify_workload(ctx: &Context) -> Result<(), StepError> {
             format!("the target is padded to {little} a zone instead"),
             async {
                 let now = ctx.topology(&prepared.before.node).await?;
-                let free = [little.clone(), little.clone()];
-                let pads = ctx.pad(&now, &free, "target").await?;
+                let pads = ctx.pad(&now, &in_both_zones(&little), "target").await?;
                 ctx.padded(&pads).await
             },
         )
@@ -195,23 +179,15 @@ async fn modify_workload(ctx: &Context) -> Result<(), StepError> {
         Ok(())
     })
     .await?;
-    all_scheduled(ctx, &pods).await?;
-    let Some(before) = reorganized.iter().find(|topology| topology.node == node) else {
-        return Err(StepError::fail(format!("node {node} has no NRT")));
-    };
+    steps::stack_placed_all(ctx, &pods).await?;
+    let before = topology_of(&reorganized, &node)?;
     let total = plan.total();
     ctx.step(
         format!("the zones of that node account for {total}"),
         ctx.accounted(before, &total, true, prepared.scope),
     )
     .await?;
-    ctx.step("after the deletion the zones are as before", async {
-        ctx.delete::<Deployment>(plan.name()).await?;
-        ctx.pods_created(&plan.selector_labels(), 0).await?;
-        ctx.settle().await?;
-        ctx.restored(before).await
-    })
-    .await
+    zones_are_restored_without(ctx, &plan, before).await
 }
 
 /// Replaces two pods that each take a zone by smaller ones.
@@ -252,11 +228,5 @@ async fn modify_two_replicas(ctx: &Context) -> Result<(), StepError> {
         .await?;
     ctx.step("the padding is removed", ctx.unpad(&prepared.pads))
         .await?;
-    ctx.step("after the deletion the zones are as before", async {
-        ctx.delete::<Deployment>(plan.name()).await?;
-        ctx.pods_created(&plan.selector_labels(), 0).await?;
-        ctx.settle().await?;
-        ctx.restored(&prepared.before).await
-    })
-    .await
+    zones_are_restored_without(ctx, &plan, &prepared.before).await
 }

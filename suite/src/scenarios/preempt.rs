@@ -1,25 +1,27 @@
 //! Preemption by pods of higher priority, where it makes room in a zone (scenarios-serial.md 9.4).
 
-use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::scheduling::v1::PriorityClass;
-use kube::ResourceExt as _;
-use kube::api::{Api, ListParams, ObjectMeta};
-use serde_json::json;
+mod target;
 
-use crate::arena::Fit;
-use crate::checks::{describe, phase};
-use crate::context::{Context, RUN_LABEL};
-use crate::observed::NodeTopology;
-use crate::padding::{NUMACELL, amounts_to_pad};
-use crate::recorder::PollResult;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+
+use crate::context::Context;
+use crate::context::padding::pinned_to;
 use crate::resources::{CPU, Resources};
-use crate::scenario::{Body, Need, Scenario, StepError, body};
-use crate::scenarios::{labels, title};
+use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenarios::area::Area;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str =
-    "[serial][disruptive][scheduler] numaresources priority-based workload placement";
-const LABELS: &[&str] = &["disruptive", "scheduler", "feature:preemption"];
+use target::{
+    base_load, fill, keep_running, only_schedulable_node, run, stays_pending_without_preemption,
+    wait_for_eviction,
+};
+
+const AREA: Area = Area {
+    context: "[serial][disruptive][scheduler] numaresources priority-based workload placement",
+    labels: &["disruptive", "scheduler", "feature:preemption"],
+    needs: &[Need::nodes(1)],
+};
 const CRITICAL: &str = "system-node-critical";
 const LOW: &str = "e2e-preemption-low";
 const MEDIUM: &str = "e2e-preemption-medium";
@@ -81,206 +83,29 @@ static ROWS: &[Row] = &[
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, own, text: &str, body: Body| Scenario {
-        id,
-        test_id: None,
-        title: title(CONTEXT, None, "", text),
-        labels: labels(LABELS, own),
-        needs: vec![Need::Nodes {
-            count: 1,
-            scope: None,
-        }],
-        body,
+    let pair = |row: &'static Row| {
+        let text = format!("should work as expected {}", row.text);
+        let run = body(move |ctx| Box::pin(one_by_one(ctx, row)));
+        AREA.scenario(row.id, None, "tier2", &text, run)
     };
-    let mut all: Vec<Scenario> = ROWS
-        .iter()
-        .map(|row| {
-            let text = format!("should work as expected {}", row.text);
-            let run = body(move |ctx| Box::pin(one_by_one(ctx, row)));
-            scenario(row.id, "tier2", &text, run)
-        })
-        .collect();
+    let mut all: Vec<Scenario> = ROWS.iter().map(pair).collect();
     all.extend([
-        scenario(
+        AREA.scenario(
             "preempt/mixed-priorities",
+            None,
             "",
             "should evict the lowest priority that is enough, and no more",
             body(|ctx| Box::pin(mixed_priorities(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "preempt/burst-no-false-eviction",
+            None,
             "",
             "should not evict when a burst of pods of two priorities fits",
             body(|ctx| Box::pin(burst_fits(ctx))),
         ),
     ]);
     all
-}
-
-/// Makes one node the only one that accepts pods and sets the scheduler to preempt by zones. Returns the state of that node.
-async fn only_schedulable_node(ctx: &Context) -> Result<NodeTopology, StepError> {
-    ctx.step("the priority classes exist", priority_classes(ctx))
-        .await?;
-    ctx.step(
-        "the scheduler preempts by zones",
-        ctx.set_scheduler_field("preemptionMode", json!("Enabled")),
-    )
-    .await?;
-    ctx.step("pods can go to the target alone", async {
-        let arena = ctx.arena(None, 1, &Fit::Anything).await?;
-        let target = arena.target().node.clone();
-        let nodes = Api::<Node>::all(ctx.client());
-        for node in nodes.list(&ListParams::default()).await? {
-            let spec = node.spec.unwrap_or_default();
-            let name = node.metadata.name.unwrap_or_default();
-            if name != target && spec.unschedulable != Some(true) {
-                ctx.cordon_node(&name).await?;
-            }
-        }
-        ctx.settled_on(&target).await
-    })
-    .await
-}
-
-async fn priority_classes(ctx: &Context) -> Result<(), StepError> {
-    for (name, value) in [(LOW, 100), (MEDIUM, 200), (HIGH, 300)] {
-        let object = PriorityClass {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                labels: Some([(RUN_LABEL.to_owned(), ctx.run().to_owned())].into()),
-                ..ObjectMeta::default()
-            },
-            value,
-            ..PriorityClass::default()
-        };
-        ctx.create_global(&object).await?;
-    }
-    Ok(())
-}
-
-/// Returns what the pods of the target request without holding it in a zone; that much is left in every zone. A sum of zero counts as the
-/// least amount to which such a sum is rounded.
-async fn base_load(ctx: &Context, target: &NodeTopology) -> Result<Resources, StepError> {
-    let mut base = ctx.base_load(&target.node).await?.core();
-    for (name, least) in Resources::literal("2c 1G").iter() {
-        if base.milli(name) == 0 {
-            base.set(name, least);
-        }
-    }
-    Ok(base)
-}
-
-/// Runs a pod in each zone that leaves this much of it.
-async fn fill(
-    ctx: &Context,
-    target: &NodeTopology,
-    name: &str,
-    class: Option<&str>,
-    leave: &Resources,
-) -> Result<Vec<(PodPlan, Pod)>, StepError> {
-    let mut plans = Vec::new();
-    for zone in &target.zones {
-        let take = amounts_to_pad(zone, leave)
-            .map_err(|error| StepError::fail(format!("cannot fill {}: {error}", target.node)))?;
-        let limits = pinned(&take, zone.id);
-        let name = format!("{name}-{}", zone.id);
-        plans.push(PodPlan::new(
-            &name,
-            ctx.scheduler(),
-            [ResourceRequest::Limits(limits)],
-        ));
-    }
-    run(ctx, plans, class).await
-}
-
-/// Returns the list with a device that only this zone has.
-fn pinned(list: &Resources, zone: u32) -> Resources {
-    let mut pinned = list.clone();
-    pinned.set(&format!("{NUMACELL}{zone:02}"), 1000);
-    pinned
-}
-
-/// Runs pods of a priority class and waits until the NRT accounts for them.
-async fn run(
-    ctx: &Context,
-    plans: Vec<PodPlan>,
-    class: Option<&str>,
-) -> Result<Vec<(PodPlan, Pod)>, StepError> {
-    let mut names = Vec::new();
-    for plan in &plans {
-        let pod = plan.clone().with_priority_class(class).pod();
-        ctx.create(pod).await?;
-        names.push(plan.name().to_owned());
-    }
-    let pods = ctx.pods_running(&names).await?;
-    ctx.settle().await?;
-    Ok(plans.into_iter().zip(pods).collect())
-}
-
-/// Checks that the pods continue to run.
-async fn keep_running(ctx: &Context, pods: &[&Pod]) -> Result<(), StepError> {
-    for before in pods {
-        let found = ctx.api::<Pod>().get_opt(&before.name_any()).await?;
-        let same = found.as_ref().is_some_and(|now| {
-            now.uid() == before.uid()
-                && now.metadata.deletion_timestamp.is_none()
-                && phase(now) == "Running"
-        });
-        if !same {
-            let seen = found
-                .as_ref()
-                .map_or_else(|| "it is gone".to_owned(), describe);
-            let message = format!("pod {} does not run on", before.name_any());
-            return Err(StepError::mismatch(message, describe(before), seen));
-        }
-    }
-    Ok(())
-}
-
-/// Checks that the pod stays pending and its condition says that preemption does not help.
-async fn stays_pending_without_preemption(ctx: &Context, name: &str) -> Result<(), StepError> {
-    ctx.stay_pending(&[name.to_owned()], NOT_HELPFUL).await?;
-    let status = ctx.pod(name).await?.status.unwrap_or_default();
-    let conditions = status.conditions.unwrap_or_default();
-    if let [one] = conditions.as_slice()
-        && one.type_ == "PodScheduled"
-        && one.status == "False"
-        && one.reason.as_deref() == Some("Unschedulable")
-        && one.message.as_deref().unwrap_or("").contains(NOT_HELPFUL)
-    {
-        return Ok(());
-    }
-    Err(StepError::mismatch(
-        format!("conditions of pod {name}"),
-        format!("PodScheduled alone: False, Unschedulable, {NOT_HELPFUL}"),
-        format!("{conditions:?}"),
-    ))
-}
-
-/// Waits until one of the pods is gone and checks that all others continue to run. Returns the name of the one that is gone.
-async fn wait_for_eviction(ctx: &Context, pods: &[&Pod]) -> Result<String, StepError> {
-    let api = ctx.api::<Pod>();
-    let gone = ctx
-        .until(
-            "one of the pods is gone",
-            ctx.deadlines().gone,
-            async || {
-                for pod in pods {
-                    if api.get_opt(&pod.name_any()).await?.is_none() {
-                        return Ok(PollResult::Ready(pod.name_any()));
-                    }
-                }
-                Ok(PollResult::NotYet("all are there".to_owned()))
-            },
-        )
-        .await?;
-    let others: Vec<&Pod> = pods
-        .iter()
-        .copied()
-        .filter(|pod| pod.name_any() != gone)
-        .collect();
-    keep_running(ctx, &others).await?;
-    Ok(gone)
 }
 
 async fn one_by_one(ctx: &Context, row: &Row) -> Result<(), StepError> {
@@ -340,7 +165,8 @@ async fn mixed_priorities(ctx: &Context) -> Result<(), StepError> {
     let mut fillers = ctx
         .step("two small pods of no class run in each zone", async {
             let plans = target.zones.iter().map(|zone| {
-                let resources = [(); 2].map(|()| ResourceRequest::Limits(pinned(&base, zone.id)));
+                let resources =
+                    [(); 2].map(|()| ResourceRequest::Limits(pinned_to(&base, zone.id)));
                 let name = format!("default-priority-filler-{}", zone.id);
                 PodPlan::new(&name, ctx.scheduler(), resources)
             });

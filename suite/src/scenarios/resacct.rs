@@ -3,75 +3,67 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use crate::arena::{Arena, Fit};
 use crate::context::Context;
-use crate::observed::{NodeTopology, difference};
-use crate::padding::NUMACELL;
+use crate::context::arena::{Arena, Fit};
+use crate::context::padding::{in_both_zones, pinned_to};
+use crate::observed::{NodeTopology, difference, topology_of};
 use crate::resources::{CPU, MEMORY, Resources};
-use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
-use crate::scenarios::{labels, title};
+use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenarios::area::Area;
+use crate::scenarios::steps;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str =
-    "[serial][disruptive][scheduler][resacct] numaresources workload resource accounting";
-const LABELS: &[&str] = &["disruptive", "scheduler", "resacct", "feature:resacct"];
+const AREA: Area = Area {
+    context: "[serial][disruptive][scheduler][resacct] numaresources workload resource accounting",
+    labels: &["disruptive", "scheduler", "resacct", "feature:resacct"],
+    needs: &[Need::nodes(2)],
+};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, test_id, own, text, body: Body| Scenario {
-        id,
-        test_id: Some(test_id),
-        title: title(CONTEXT, Some(test_id), "", text),
-        labels: labels(LABELS, own),
-        needs: vec![Need::Nodes {
-            count: 2,
-            scope: None,
-        }],
-        body,
-    };
     vec![
-        scenario(
+        AREA.scenario(
             "resacct/pending-then-scheduled",
             49068,
             "tier2 placement",
             "should keep the pod pending if not enough resources available, then schedule when resources are freed",
             body(|ctx| Box::pin(pending_then_scheduled(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "resacct/best-effort",
             48685,
             "tier1",
             "should properly schedule a best-effort pod with no changes in NRTs",
             body(|ctx| Box::pin(not_accounted(ctx, false))),
         ),
-        scenario(
+        AREA.scenario(
             "resacct/burstable",
             48686,
             "tier1",
             "should properly schedule a burstable pod with no changes in NRTs",
             body(|ctx| Box::pin(not_accounted(ctx, true))),
         ),
-        scenario(
+        AREA.scenario(
             "resacct/burstable-dp",
             47618,
             "tier2",
             "should properly schedule deployment with burstable pod with no changes in NRTs",
             body(|ctx| Box::pin(burstable_deployment(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "resacct/burstable-mixed",
             85768,
             "tier2",
             "should properly schedule a burstable pod when one of the containers is asking for requests=limits, with no changes in NRTs",
             body(|ctx| Box::pin(burstable_mixed(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "resacct/burstable-then-guaranteed",
             47620,
             "tier2",
             "should properly schedule a burstable pod with no changes in NRTs followed by a guaranteed pod that stays pending till burstable pod is deleted",
             body(|ctx| Box::pin(burstable_then_guaranteed(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "resacct/burstable-ds",
             49071,
             "tier2",
@@ -84,33 +76,18 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 async fn pending_then_scheduled(ctx: &Context) -> Result<(), StepError> {
     let request = Resources::literal("4c 8Gi");
     let title = format!("two nodes have a zone with {request}");
-    let (arena, scope) = one_scope(ctx, &title, &Fit::Zone(request.clone())).await?;
+    let (arena, scope) =
+        steps::arena_of_one_scope(ctx, &title, &Fit::Zone(request.clone())).await?;
     let small = Resources::literal("2c 4Gi");
     let title = format!("the target has {request} left in each zone, all other nodes {small}");
+    let [target, others] = [&request, &small].map(in_both_zones);
     let padded = ctx
-        .step(title, async {
-            let mut pads = ctx
-                .pad(
-                    arena.target(),
-                    &[request.clone(), request.clone()],
-                    "target",
-                )
-                .await?;
-            for node in arena.others() {
-                pads.extend(
-                    ctx.pad(node, &[small.clone(), small.clone()], "others")
-                        .await?,
-                );
-            }
-            ctx.padded(&pads).await
-        })
+        .step(
+            title,
+            ctx.pad_target_and_others(&arena, &target, &others, "others"),
+        )
         .await?;
-    let Some(before) = padded.iter().find(|node| node.node == arena.target().node) else {
-        return Err(StepError::fail(format!(
-            "the NRT of {} is gone",
-            arena.target().node
-        )));
-    };
+    let before = arena.target_in(&padded)?;
     let holders = ctx
         .step(
             "a small pod in each zone of the target leaves none that fits",
@@ -121,40 +98,19 @@ async fn pending_then_scheduled(ctx: &Context) -> Result<(), StepError> {
         return Err(StepError::fail("the target has no zones"));
     };
 
-    let plan = arena.confine(PodPlan::new(
-        "testpod",
-        ctx.scheduler(),
-        [ResourceRequest::Limits(request.clone())],
-    ));
-    ctx.step(
-        format!("the pod stays pending: {}", scope.alignment_failure()),
-        async {
-            ctx.create(plan.pod()).await?;
-            ctx.stay_pending(&[plan.name().to_owned()], scope.alignment_failure())
-                .await
-        },
-    )
-    .await?;
+    let plan = arena.plan(ctx, "testpod", [ResourceRequest::Limits(request.clone())]);
+    let reason = scope.alignment_failure();
+    let title = format!("the pod stays pending: {reason}");
+    steps::pod_stays_pending(ctx, title, &plan, reason).await?;
     ctx.step("one of the small pods is deleted", ctx.delete::<Pod>(&last))
         .await?;
     let pod = ctx
         .step("the pod runs", ctx.pods_running(&[plan.name().to_owned()]))
         .await?
         .remove(0);
-    ctx.step("the pod is on the target", async {
-        ctx.on_node(&pod, &before.node)
-    })
-    .await?;
-    ctx.step(
-        "the scheduler under test placed it",
-        ctx.scheduled_by_stack(&pod),
-    )
-    .await?;
-    ctx.step(
-        format!("one zone of the target accounts for {request}"),
-        ctx.accounted(&before_last, &request, true, Scope::Pod),
-    )
-    .await
+    steps::pod_is_on(ctx, "the pod is on the target", &pod, &before.node).await?;
+    steps::stack_placed(ctx, &pod).await?;
+    steps::one_zone_accounts_for(ctx, &before_last, &request).await
 }
 
 /// Puts a small pinned pod into each zone of a node. Returns the name of the last pod and the node's state before it.
@@ -166,8 +122,7 @@ async fn hold_zones(
     for zone in &node.zones {
         let before = ctx.baseline_of(&node.node).await?;
         let name = format!("tgtpadpod-{}", zone.name);
-        let mut limits = Resources::literal("1c 1Gi");
-        limits.set(&format!("{NUMACELL}{:02}", zone.id), 1000);
+        let limits = pinned_to(&Resources::literal("1c 1Gi"), zone.id);
         ctx.create(
             PodPlan::new(&name, "", [ResourceRequest::Limits(limits)])
                 .bound_to(&node.node)
@@ -194,21 +149,9 @@ struct PreparedNodes {
 impl PreparedNodes {
     async fn new(ctx: &Context) -> Result<Self, StepError> {
         let title = "two nodes with two zones are there";
-        let (arena, scope) = one_scope(ctx, title, &Fit::Anything).await?;
+        let (arena, scope) = steps::arena_of_one_scope(ctx, title, &Fit::Anything).await?;
         let base = ctx.base_load(&arena.target().node).await?.core();
-        let reference = ctx
-            .step("all nodes but the target are full", async {
-                let nothing = Resources::literal("0c 0Gi");
-                let mut pads = Vec::new();
-                for node in arena.others() {
-                    pads.extend(
-                        ctx.pad(node, &[nothing.clone(), nothing.clone()], "full")
-                            .await?,
-                    );
-                }
-                ctx.padded(&pads).await
-            })
-            .await?;
+        let reference = steps::others_are_full(ctx, &arena).await?;
         Ok(Self {
             arena,
             scope,
@@ -238,39 +181,18 @@ impl PreparedNodes {
         zone.map_or_else(Resources::new, |zone| zone.available().filtered(core))
     }
 
-    fn plan(
-        &self,
-        ctx: &Context,
-        name: &str,
-        resources: impl IntoIterator<Item = ResourceRequest>,
-    ) -> PodPlan {
-        self.arena
-            .confine(PodPlan::new(name, ctx.scheduler(), resources))
-    }
-
     async fn placed(&self, ctx: &Context, pod: &Pod, on_target: bool) -> Result<(), StepError> {
         if on_target {
-            ctx.step("the pod is on the target", async {
-                ctx.on_node(pod, self.target())
-            })
-            .await?;
+            steps::pod_is_on(ctx, "the pod is on the target", pod, self.target()).await?;
         }
-        ctx.step(
-            "the scheduler under test placed it",
-            ctx.scheduled_by_stack(pod),
-        )
-        .await
+        steps::stack_placed(ctx, pod).await
     }
 
     async fn unchanged(&self, ctx: &Context, node: &str) -> Result<(), StepError> {
         ctx.step(
             "the exporter has seen the pod and no zone of any node changed",
             async {
-                let mut nodes = self.reference.iter();
-                let Some(node) = nodes.find(|topology| topology.node == node) else {
-                    return Err(StepError::fail(format!("node {node} has no NRT")));
-                };
-                let nodes = ctx.barrier(node).await?;
+                let nodes = ctx.barrier(topology_of(&self.reference, node)?).await?;
                 match difference(&self.reference, &nodes) {
                     None => Ok(()),
                     Some(seen) => Err(StepError::mismatch("an NRT changed", "no change", seen)),
@@ -294,34 +216,27 @@ async fn not_accounted(ctx: &Context, burstable: bool) -> Result<(), StepError> 
             "a best-effort pod runs".to_owned(),
         )
     };
-    let pod = run_pod(ctx, title, &prepared.plan(ctx, "testpod", [resources])).await?;
+    let pod = steps::pod_runs(
+        ctx,
+        title,
+        &prepared.arena.plan(ctx, "testpod", [resources]),
+    )
+    .await?;
     prepared.placed(ctx, &pod, burstable).await?;
-    let node = crate::checks::node_of(&pod).unwrap_or_default();
+    let node = crate::context::checks::node_of(&pod).unwrap_or_default();
     prepared.unchanged(ctx, node).await
-}
-
-async fn run_pod(ctx: &Context, title: String, plan: &PodPlan) -> Result<Pod, StepError> {
-    let pods = ctx.step(title, async {
-        ctx.create(plan.pod()).await?;
-        ctx.pods_running(&[plan.name().to_owned()]).await
-    });
-    Ok(pods.await?.remove(0))
 }
 
 async fn burstable_deployment(ctx: &Context) -> Result<(), StepError> {
     let prepared = PreparedNodes::new(ctx).await?;
-    let plan = prepared.plan(ctx, "test-dp", [ResourceRequest::Requests(prepared.all())]);
+    let plan = prepared
+        .arena
+        .plan(ctx, "test-dp", [ResourceRequest::Requests(prepared.all())]);
     let title = format!(
         "a deployment of a pod that requests {} is complete",
         prepared.all()
     );
-    let pods = ctx
-        .step(title, async {
-            ctx.create(plan.deployment(1)).await?;
-            ctx.deployment_complete(plan.name(), &plan.selector_labels())
-                .await
-        })
-        .await?;
+    let pods = steps::deployment_is_complete(ctx, title, &plan, 1).await?;
     for pod in &pods {
         prepared.placed(ctx, pod, true).await?;
     }
@@ -331,6 +246,7 @@ async fn burstable_deployment(ctx: &Context) -> Result<(), StepError> {
 async fn burstable_daemon_set(ctx: &Context) -> Result<(), StepError> {
     let prepared = PreparedNodes::new(ctx).await?;
     let plan = prepared
+        .arena
         .plan(ctx, "test-ds", [ResourceRequest::Requests(prepared.all())])
         .on_nodes_with(api::labels::HOSTNAME, prepared.target());
     let title = format!(
@@ -366,7 +282,7 @@ async fn burstable_mixed(ctx: &Context) -> Result<(), StepError> {
         ResourceRequest::Limits(limits),
         ResourceRequest::Requests(requests),
     ];
-    let pod = run_pod(ctx, title, &prepared.plan(ctx, "testpod", resources)).await?;
+    let pod = steps::pod_runs(ctx, title, &prepared.arena.plan(ctx, "testpod", resources)).await?;
     prepared.placed(ctx, &pod, true).await?;
     prepared.unchanged(ctx, prepared.target()).await
 }
@@ -374,30 +290,23 @@ async fn burstable_mixed(ctx: &Context) -> Result<(), StepError> {
 /// Checks that a Burstable pod takes the room of a Guaranteed one although no zone accounts for it.
 async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), StepError> {
     let prepared = PreparedNodes::new(ctx).await?;
-    let first = prepared.plan(
+    let first = prepared.arena.plan(
         ctx,
         "testpod-first-bu",
         [ResourceRequest::Requests(prepared.all())],
     );
     let title = format!("a pod that requests {} runs", prepared.all());
-    let pod = run_pod(ctx, title, &first).await?;
+    let pod = steps::pod_runs(ctx, title, &first).await?;
     prepared.placed(ctx, &pod, true).await?;
     prepared.unchanged(ctx, prepared.target()).await?;
     let whole = prepared.zone(0);
-    let second = prepared.plan(
+    let second = prepared.arena.plan(
         ctx,
         "testpod-second-gu",
         [ResourceRequest::Limits(whole.clone())],
     );
-    ctx.step(
-        format!("a pod with limits of {whole} stays pending"),
-        async {
-            ctx.create(second.pod()).await?;
-            ctx.stay_pending(&[second.name().to_owned()], "Insufficient")
-                .await
-        },
-    )
-    .await?;
+    let title = format!("a pod with limits of {whole} stays pending");
+    steps::pod_stays_pending(ctx, title, &second, "Insufficient").await?;
     prepared.unchanged(ctx, prepared.target()).await?;
     let running = ctx
         .step("it runs when the other one is deleted", async {
@@ -413,22 +322,7 @@ async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), StepError> {
         ctx.accounted(before, &whole, true, prepared.scope),
     )
     .await?;
-    ctx.step("after its deletion the zones are as before", async {
-        ctx.delete::<Pod>(second.name()).await?;
-        ctx.settle().await?;
-        ctx.restored(before).await
-    })
-    .await
-}
-
-/// Takes two nodes of one scope: the scope that more nodes have.
-async fn one_scope(ctx: &Context, title: &str, fit: &Fit) -> Result<(Arena, Scope), StepError> {
-    let count = |scope| ctx.facts().candidates(Some(scope)).count();
-    let scope = if count(Scope::Pod) > count(Scope::Container) {
-        Scope::Pod
-    } else {
-        Scope::Container
-    };
-    let arena = ctx.step(title, ctx.arena(Some(scope), 2, fit)).await?;
-    Ok((arena, scope))
+    let title = "after its deletion the zones are as before";
+    let deletion = ctx.delete::<Pod>(second.name());
+    steps::zones_are_restored_after(ctx, title, deletion, before).await
 }

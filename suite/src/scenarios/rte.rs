@@ -15,29 +15,30 @@ mod published;
 mod reported;
 
 use crate::scenario::{Body, Need, Scenario};
-use crate::scenarios::{labels, title};
-
-pub(super) use own::daemon_sets;
-pub(super) use reported::exporters;
+use crate::scenarios::area::Area;
 
 /// Builds a scenario from one line of the catalogue.
-fn scenario(id: &'static str, context: &str, text: &str, needs: Vec<Need>, body: Body) -> Scenario {
+fn scenario(
+    id: &'static str,
+    context: &'static str,
+    text: &str,
+    needs: Vec<Need>,
+    body: Body,
+) -> Scenario {
+    let area = Area {
+        context,
+        labels: &[],
+        needs: &[],
+    };
     Scenario {
-        id,
-        test_id: None,
-        title: title(context, None, "", text),
-        labels: labels(&[], ""),
         needs,
-        body,
+        ..area.scenario(id, None, "", text, body)
     }
 }
 
 /// Requires a node with zones.
 fn one_node() -> Vec<Need> {
-    vec![Need::Nodes {
-        count: 1,
-        scope: None,
-    }]
+    vec![Need::nodes(1)]
 }
 
 pub(super) fn scenarios() -> Vec<Scenario> {

@@ -2,43 +2,34 @@
 //!
 //! The original expects a single node group and is about all workers. Here it is the first group and the nodes of its pool.
 
+mod exporters;
+
 use std::collections::BTreeSet;
 
 use api::conditions;
 use api::operator::v1::NumaResourcesOperator;
-use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams};
-use serde_json::json;
+use kube::api::{Api, DeleteParams};
 
-use crate::checks::{Rollout, describe, node_of};
 use crate::context::Context;
-use crate::ledger::Undo;
-use crate::recorder::PollResult;
-use crate::scenario::{Body, Need, Scenario, StepError, body};
-use crate::scenarios::{labels, title};
+use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenarios::area::Area;
 
-const CONTEXT: &str = "[serial][disruptive] numaresources RTE tolerations support";
-const LABELS: &[&str] = &["disruptive", "rtetols", "feature:rtetols"];
+use exporters::Exporters;
+
+const AREA: Area = Area {
+    context: "[serial][disruptive] numaresources RTE tolerations support",
+    labels: &["disruptive", "rtetols", "feature:rtetols"],
+    needs: &[Need::nodes(1)],
+};
 const KEY: &str = "testkey";
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, test_id, own, text, body: Body| Scenario {
-        id,
-        test_id: Some(test_id),
-        title: title(CONTEXT, Some(test_id), "", text),
-        labels: labels(LABELS, own),
-        needs: vec![Need::Nodes {
-            count: 1,
-            scope: None,
-        }],
-        body,
-    };
     vec![
-        scenario(
+        AREA.scenario(
             "rtetols/invalid-operator",
             84302,
             "tier2",
@@ -48,7 +39,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 Box::pin(invalid_is_reported(ctx, wrong))
             }),
         ),
-        scenario(
+        AREA.scenario(
             "rtetols/invalid-effect",
             72862,
             "tier2",
@@ -58,63 +49,63 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 Box::pin(invalid_is_reported(ctx, wrong))
             }),
         ),
-        scenario(
+        AREA.scenario(
             "rtetols/change-in-place",
             84303,
             "tier3",
             "should enable to change tolerations in the RTE daemonsets",
             body(|ctx| Box::pin(changed_in_place(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "rtetols/untolerate-tainted",
             72857,
             "slow tier2",
             "should handle untolerations of tainted nodes while RTEs are running",
             body(|ctx| Box::pin(untolerated(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "rtetols/evict-on-cr-change",
             84304,
             "tier3 slow",
             "should evict running RTE pod if taint-toleration matching criteria is shaken - CR toleration change",
             body(|ctx| Box::pin(evicted(ctx, ChangedSide::Toleration))),
         ),
-        scenario(
+        AREA.scenario(
             "rtetols/evict-on-taint-change",
             84305,
             "tier3 slow",
             "should evict running RTE pod if taint-toleration matching criteria is shaken - node taints change",
             body(|ctx| Box::pin(evicted(ctx, ChangedSide::Taint))),
         ),
-        scenario(
+        AREA.scenario(
             "rtetols/partial-taints",
             72861,
             "tier2",
             "should tolerate partial taints and not schedule or evict the pod on the tainted node",
             body(|ctx| Box::pin(partial_taints(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "rtetols/no-restart-noschedule",
             72859,
             "tier3",
             "should not restart a running RTE pod on tainted node with NoSchedule effect",
             body(|ctx| Box::pin(not_started_again(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "rtetols/noexecute-evict-restore",
             84306,
             "tier3",
             "should evict running RTE pod on taint-tolerations mismatch and restore it when the taint is removed",
             body(|ctx| Box::pin(evicted_and_restored(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "rtetols/inplace-while-running",
             72854,
             "reboot_required slow tier2",
             "should add tolerations in-place while RTEs are running",
             body(|ctx| Box::pin(tolerated_later(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "rtetols/on-cr-creation",
             72855,
             "reboot_required slow tier2",
@@ -137,208 +128,6 @@ fn toleration(key: &str, operator: &str, value: Option<&str>, effect: &str) -> T
 /// Returns a toleration of the key with effect `NoSchedule` and any value.
 fn of_the_key() -> Toleration {
     toleration(KEY, "Exists", None, NO_SCHEDULE)
-}
-
-/// The exporters of the first node group.
-struct Exporters<'a> {
-    ctx: &'a Context,
-    namespace: String,
-    name: String,
-    /// The nodes that they run on before a node is tainted.
-    nodes: Vec<String>,
-}
-
-impl<'a> Exporters<'a> {
-    async fn find(ctx: &'a Context) -> Result<Self, StepError> {
-        ctx.step("the exporters of the first node group run", async {
-            let status = ctx.operator_resource().await?.status.unwrap_or_default();
-            let Some(first) = status.daemonsets.first() else {
-                return Err(StepError::fail("the status names no daemon sets"));
-            };
-            let mut found = Self {
-                ctx,
-                namespace: first.namespace.clone(),
-                name: first.name.clone(),
-                nodes: Vec::new(),
-            };
-            found.nodes = found.settled_nodes().await?;
-            ctx.recorder
-                .saw(format!("{} on {}", found.name, found.nodes.join(", ")));
-            Ok(found)
-        })
-        .await
-    }
-
-    /// Returns the nodes of all its pods, once no pod is being created or deleted: pods of the previous scenario may still be terminating.
-    async fn settled_nodes(&self) -> Result<Vec<String>, StepError> {
-        self.ctx
-            .operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await?;
-        let what = format!("{} is ready, and none of its pods is going", self.name);
-        let limit = self.ctx.deadlines().installed;
-        self.ctx
-            .until(&what, limit, async || {
-                let Some(rollout) = self.rollout().await? else {
-                    return Ok(PollResult::NotYet("it is not there".to_owned()));
-                };
-                let pods = self.pods().await?;
-                let nodes = pods
-                    .iter()
-                    .filter_map(|pod| node_of(pod).map(str::to_owned))
-                    .collect::<Vec<_>>();
-                let settled = !nodes.is_empty()
-                    && pods.len() == nodes.len()
-                    && i32::try_from(nodes.len()) == Ok(rollout.wanted);
-                Ok(if rollout.is_over() && settled {
-                    PollResult::Ready(nodes)
-                } else {
-                    PollResult::NotYet(format!("{rollout}; pods on {}", nodes.join(", ")))
-                })
-            })
-            .await
-    }
-
-    /// Returns the node that is tainted.
-    fn node(&self) -> &str {
-        &self.nodes[0]
-    }
-
-    fn sets(&self) -> Api<DaemonSet> {
-        Api::namespaced(self.ctx.client(), &self.namespace)
-    }
-
-    /// Returns its pods, including those that are being deleted.
-    async fn pods(&self) -> Result<Vec<Pod>, StepError> {
-        let set = self.sets().get(&self.name).await?;
-        let uid = set.uid();
-        let pods = Api::<Pod>::namespaced(self.ctx.client(), &self.namespace);
-        let all = pods.list(&ListParams::default()).await?.items;
-        let ours = |pod: &Pod| {
-            let mut owners = pod.owner_references().iter();
-            owners.any(|owner| Some(&owner.uid) == uid.as_ref())
-        };
-        Ok(all.into_iter().filter(ours).collect())
-    }
-
-    /// Returns its pod on the tainted node.
-    async fn pod_there(&self) -> Result<Option<Pod>, StepError> {
-        let pods = self.pods().await?;
-        let mut pods = pods.into_iter();
-        Ok(pods.find(|pod| node_of(pod) == Some(self.node())))
-    }
-
-    async fn spec(&self) -> Result<DaemonSetSpec, StepError> {
-        let set = self.sets().get(&self.name).await?;
-        Ok(set.spec.unwrap_or_default())
-    }
-
-    async fn tolerations(&self) -> Result<Vec<Toleration>, StepError> {
-        let pod = self.spec().await?.template.spec.unwrap_or_default();
-        Ok(pod.tolerations.unwrap_or_default())
-    }
-
-    /// Returns how far the rollout of the set is; `None` if the set does not exist.
-    async fn rollout(&self) -> Result<Option<Rollout>, StepError> {
-        let set = self.sets().get_opt(&self.name).await?;
-        Ok(set.as_ref().map(Rollout::of))
-    }
-
-    /// Waits until the set desires this many pods, and all of them are ready and up to date.
-    async fn ready_on(&self, count: usize) -> Result<(), StepError> {
-        // before that, the set may still reflect an older spec of the resource
-        self.ctx
-            .operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await?;
-        let count = i32::try_from(count).unwrap_or(i32::MAX);
-        let what = format!("{} is ready on {count} nodes", self.name);
-        let limit = self.ctx.deadlines().installed;
-        self.ctx
-            .until(&what, limit, async || {
-                let Some(rollout) = self.rollout().await? else {
-                    return Ok(PollResult::NotYet("it is not there".to_owned()));
-                };
-                Ok(if rollout.is_over() && rollout.wanted == count {
-                    PollResult::Ready(())
-                } else {
-                    PollResult::NotYet(rollout.to_string())
-                })
-            })
-            .await
-    }
-
-    /// Waits until the set desires this many pods.
-    async fn wanted_on(&self, count: usize) -> Result<(), StepError> {
-        let count = i32::try_from(count).unwrap_or(i32::MAX);
-        let what = format!("{} wants {count} pods", self.name);
-        let limit = self.ctx.deadlines().running;
-        self.ctx
-            .until(&what, limit, async || {
-                let status = self.sets().get(&self.name).await?.status;
-                let wanted = status.map_or(0, |status| status.desired_number_scheduled);
-                Ok(if wanted == count {
-                    PollResult::Ready(())
-                } else {
-                    PollResult::NotYet(format!("it wants {wanted}"))
-                })
-            })
-            .await
-    }
-
-    /// Waits until a pod is gone.
-    async fn wait_until_gone(&self, pod: &Pod) -> Result<(), StepError> {
-        let pods = Api::<Pod>::namespaced(self.ctx.client(), &self.namespace);
-        let what = format!("pod {} is gone", pod.name_any());
-        self.ctx
-            .until(&what, self.ctx.deadlines().gone, async || {
-                let found = pods.get_opt(&pod.name_any()).await?;
-                Ok(match found.filter(|now| now.uid() == pod.uid()) {
-                    None => PollResult::Ready(()),
-                    Some(now) => PollResult::NotYet(describe(&now)),
-                })
-            })
-            .await
-    }
-
-    /// Waits until one of its pods is on the tainted node.
-    async fn is_there(&self) -> Result<Pod, StepError> {
-        let what = format!("an exporter is on {}", self.node());
-        let limit = self.ctx.deadlines().running;
-        self.ctx
-            .until(&what, limit, async || {
-                Ok(match self.pod_there().await? {
-                    Some(pod) => PollResult::Ready(pod),
-                    None => PollResult::NotYet("none is".to_owned()),
-                })
-            })
-            .await
-    }
-
-    async fn is_not_there(&self) -> Result<(), StepError> {
-        match self.pod_there().await? {
-            None => Ok(()),
-            Some(pod) => Err(StepError::mismatch(
-                format!("an exporter on {}", self.node()),
-                "none",
-                describe(&pod),
-            )),
-        }
-    }
-
-    async fn taint(&self, value: Option<&str>, effect: &str) -> Result<(), StepError> {
-        self.ctx
-            .taint_node_with(self.node(), KEY, value, effect)
-            .await
-    }
-
-    async fn untaint(&self, effect: &str) -> Result<(), StepError> {
-        let undo = Undo::RemoveTaint {
-            node: self.node().to_owned(),
-            key: KEY.to_owned(),
-            effect: effect.to_owned(),
-        };
-        let undone = undo.run(&self.ctx.client()).await;
-        undone.map_err(|error| StepError::fail(error.to_string()))
-    }
 }
 
 /// Returns the same resource with other tolerations for the first group.
@@ -386,7 +175,7 @@ async fn changed_in_place(ctx: &Context) -> Result<(), StepError> {
     let recreated = ctx
         .step("all exporters start again with another toleration", async {
             tolerate(ctx, &wanted).await?;
-            becomes(&exporters, &wanted).await?;
+            exporters.tolerate(&wanted).await?;
             exporters.ready_on(all).await?;
             Ok(uids(&exporters.pods().await?))
         })
@@ -398,7 +187,7 @@ async fn changed_in_place(ctx: &Context) -> Result<(), StepError> {
         let group = before.spec.node_groups.first();
         let config = group.and_then(|group| group.config.clone());
         tolerate(ctx, &config.unwrap_or_default().tolerations).await?;
-        becomes(&exporters, &first).await?;
+        exporters.tolerate(&first).await?;
         exporters.ready_on(all).await?;
         if !recreated.is_disjoint(&uids(&exporters.pods().await?)) {
             return Err(StepError::fail("an exporter was not started again"));
@@ -408,28 +197,12 @@ async fn changed_in_place(ctx: &Context) -> Result<(), StepError> {
     .await
 }
 
-/// Waits until the exporters have exactly these tolerations.
-async fn becomes(exporters: &Exporters<'_>, wanted: &[Toleration]) -> Result<(), StepError> {
-    let limit = exporters.ctx.deadlines().installed;
-    exporters
-        .ctx
-        .until("the daemon set has the tolerations", limit, async || {
-            let seen = exporters.tolerations().await?;
-            Ok(if seen == wanted {
-                PollResult::Ready(())
-            } else {
-                PollResult::NotYet(json!(seen).to_string())
-            })
-        })
-        .await
-}
-
 async fn untolerated(ctx: &Context) -> Result<(), StepError> {
     let exporters = Exporters::find(ctx).await?;
     let all = exporters.nodes.len();
     ctx.step("exporters tolerate the taint of a node", async {
         tolerate(ctx, &[of_the_key()]).await?;
-        becomes(&exporters, &[of_the_key()]).await?;
+        exporters.tolerate(&[of_the_key()]).await?;
         exporters.taint(None, NO_SCHEDULE).await?;
         exporters.ready_on(all).await
     })
@@ -442,16 +215,8 @@ async fn untolerated(ctx: &Context) -> Result<(), StepError> {
                 .sets()
                 .delete(&exporters.name, &DeleteParams::default())
                 .await?;
-            let limit = ctx.deadlines().installed;
-            ctx.until("there is a new one", limit, async || {
-                let now = exporters.sets().get_opt(&exporters.name).await?;
-                Ok(match now {
-                    Some(now) if now.uid() != old.uid() => PollResult::Ready(()),
-                    Some(_) => PollResult::NotYet("the old one is there".to_owned()),
-                    None => PollResult::NotYet("it is gone".to_owned()),
-                })
-            })
-            .await?;
+            ctx.is_made_anew("there is a new one", &exporters.sets(), &old)
+                .await?;
             exporters.ready_on(all).await
         },
     )
@@ -491,7 +256,7 @@ async fn evicted(ctx: &Context, changed: ChangedSide) -> Result<(), StepError> {
     let pod = ctx
         .step("the exporter tolerates the taint of its node", async {
             tolerate(ctx, &[equal("val1")]).await?;
-            becomes(&exporters, &[equal("val1")]).await?;
+            exporters.tolerate(&[equal("val1")]).await?;
             exporters.ready_on(all).await?;
             exporters.taint(Some("val1"), NO_EXECUTE).await?;
             exporters.ready_on(all).await?;

@@ -8,40 +8,37 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
-use crate::checks::{describe, node_of};
 use crate::context::Context;
-use crate::scenario::{Body, Scenario, StepError, body};
-use crate::scenarios::{labels, title};
+use crate::context::checks::{describe, node_of};
+use crate::scenario::{Scenario, StepError, body};
+use crate::scenarios::area::Area;
+use crate::scenarios::steps;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const LABELS: &[&str] = &["disruptive", "scheduler", "schedrst", "feature:schedrst"];
+const AREA: Area = Area {
+    context: "[serial][disruptive][scheduler] numaresources scheduler removal on a live cluster",
+    labels: &["disruptive", "scheduler", "schedrst", "feature:schedrst"],
+    needs: &[],
+};
 const REPLICAS: i32 = 2;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, test_id, own, text, body: Body| Scenario {
-        id,
-        test_id: Some(test_id),
-        title: title(CONTEXT, Some(test_id), "", text),
-        labels: labels(LABELS, own),
-        needs: Vec::new(),
-        body,
-    };
     vec![
-        scenario(
+        AREA.scenario(
             "schedrst/existing-keep-running",
             47593,
             "tier1",
             "[case:1] should keep existing workloads running",
             body(|ctx| Box::pin(existing_keep_running(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "schedrst/new-stay-pending",
             49093,
             "tier1 unsched feature:unsched",
             "[case:2] should keep new scheduled workloads pending",
             body(|ctx| Box::pin(new_stay_pending(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "schedrst/pending-scheduled-after-restore",
             48069,
             "tier2",
@@ -50,9 +47,6 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         ),
     ]
 }
-
-const CONTEXT: &str =
-    "[serial][disruptive][scheduler] numaresources scheduler removal on a live cluster";
 
 fn plan(ctx: &Context) -> PodPlan {
     PodPlan::new("testdp", ctx.scheduler(), [ResourceRequest::Nothing])
@@ -64,18 +58,13 @@ fn uids(pods: &[Pod]) -> BTreeSet<Option<String>> {
 
 async fn existing_keep_running(ctx: &Context) -> Result<(), StepError> {
     let plan = plan(ctx);
-    let running = ctx
-        .step("the deployment is complete", async {
-            ctx.create(plan.deployment(REPLICAS)).await?;
-            ctx.deployment_complete(plan.name(), &plan.selector_labels())
-                .await
-        })
-        .await?;
+    let title = "the deployment is complete";
+    let running = steps::deployment_is_complete(ctx, title, &plan, REPLICAS).await?;
     let before = ctx
         .step("the scheduler is removed", ctx.remove_scheduler())
         .await?;
     ctx.step("the same pods run on", async {
-        witness(ctx).await?;
+        steps::default_scheduler_places_a_pod(ctx).await?;
         let now = ctx
             .deployment_complete(plan.name(), &plan.selector_labels())
             .await?;
@@ -130,7 +119,7 @@ async fn pods_wait(ctx: &Context, plan: &PodPlan) -> Result<(), StepError> {
     let labels = plan.selector_labels();
     let count = usize::try_from(REPLICAS).unwrap_or_default();
     ctx.pods_created(&labels, count).await?;
-    witness(ctx).await?;
+    steps::default_scheduler_places_a_pod(ctx).await?;
     for pod in ctx.pods_with(&labels).await? {
         if node_of(&pod).is_some() {
             let message = "a pod was placed without a scheduler";
@@ -138,14 +127,4 @@ async fn pods_wait(ctx: &Context, plan: &PodPlan) -> Result<(), StepError> {
         }
     }
     Ok(())
-}
-
-/// Runs and deletes a pod of the default scheduler, on any node that is left, including those of the control plane.
-pub(super) async fn witness(ctx: &Context) -> Result<(), StepError> {
-    let plan = PodPlan::new("witness", "default-scheduler", [ResourceRequest::Nothing])
-        .tolerating(api::labels::CONTROL_PLANE, "NoSchedule")
-        .tolerating(api::labels::MASTER, "NoSchedule");
-    ctx.create(plan.pod()).await?;
-    ctx.pods_running(&[plan.name().to_owned()]).await?;
-    ctx.delete::<Pod>(plan.name()).await
 }

@@ -3,25 +3,29 @@
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::json;
 
-use crate::arena::{Arena, Fit};
-use crate::checks::{describe, phase};
 use crate::context::Context;
+use crate::context::arena::{Arena, Fit};
+use crate::context::checks::{describe, phase};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Need, Scenario, StepError, body};
-use crate::scenarios::{cache, fundamentals, labels, title};
+use crate::scenarios::area::Area;
+use crate::scenarios::load;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const LABELS: &[&str] = &[
-    "scheduler",
-    "cache",
-    "stall",
-    "feature:cache",
-    "feature:stall",
-    "periodic_update",
-    "openshift",
-];
-const NO_STALLS: &str = "[serial][scheduler][cache] scheduler cache stall should be able to schedule pods with no stalls";
+const AREA: Area = Area {
+    context: "[serial][scheduler][cache] scheduler cache stall should be able to schedule pods with no stalls",
+    labels: &[
+        "scheduler",
+        "cache",
+        "stall",
+        "feature:cache",
+        "feature:stall",
+        "periodic_update",
+        "openshift",
+    ],
+    needs: &[Need::nodes(2), Need::CacheResync],
+};
 /// Name of the job of other pods.
 const JOB: &str = "generic-pause";
 
@@ -82,7 +86,7 @@ static ROWS: &[Row] = &[
             sleeps: &["1s"],
             restarts: false,
         },
-        ours: StackPods::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(load::guaranteed),
         text: "with non-restartable pods with guaranteed init and app containers",
     },
     Row {
@@ -94,7 +98,7 @@ static ROWS: &[Row] = &[
             sleeps: &["42d"],
             restarts: false,
         },
-        ours: StackPods::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(load::guaranteed),
         text: "with non-restartable pods with guaranteed init and long running app containers",
     },
     Row {
@@ -106,7 +110,7 @@ static ROWS: &[Row] = &[
             sleeps: &["42d", "1s"],
             restarts: false,
         },
-        ours: StackPods::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(load::guaranteed),
         text: "with non-restartable pods with guaranteed pod with partially terminated app containers",
     },
     Row {
@@ -118,7 +122,7 @@ static ROWS: &[Row] = &[
             sleeps: &["42d", "1s"],
             restarts: true,
         },
-        ours: StackPods::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(load::guaranteed),
         text: "with restartable pods with guaranteed pod with partially terminated app containers",
     },
     Row {
@@ -158,7 +162,7 @@ static ROWS: &[Row] = &[
         test_id: 85784,
         labels: "job generic tier0 nodeAll",
         others: OtherPods::Job(nothing),
-        ours: StackPods::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(load::guaranteed),
         text: "should handle a burst of qos=guaranteed pods",
     },
     Row {
@@ -166,28 +170,17 @@ static ROWS: &[Row] = &[
         test_id: 85785,
         labels: "job generic tier0 nodeAll",
         others: OtherPods::Job(nothing),
-        ours: StackPods::Burst(fundamentals::burstable),
+        ours: StackPods::Burst(load::burstable),
         text: "should handle a burst of qos=burstable pods",
     },
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    ROWS.iter()
-        .map(|row| Scenario {
-            id: row.id,
-            test_id: Some(row.test_id),
-            title: title(NO_STALLS, Some(row.test_id), "", row.text),
-            labels: labels(LABELS, row.labels),
-            needs: vec![
-                Need::Nodes {
-                    count: 2,
-                    scope: None,
-                },
-                Need::CacheResync,
-            ],
-            body: body(move |ctx| Box::pin(run(ctx, row))),
-        })
-        .collect()
+    let scenario = |row: &'static Row| {
+        let run = body(move |ctx| Box::pin(run(ctx, row)));
+        AREA.scenario(row.id, row.test_id, row.labels, row.text, run)
+    };
+    ROWS.iter().map(scenario).collect()
 }
 
 async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
@@ -231,9 +224,9 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     ctx.step("the cluster is settled", ctx.settle()).await?;
     match row.ours {
         StackPods::Burst(resources) => {
-            fundamentals::burst(ctx, &arena, "testpod-schedstall", resources, false).await
+            load::burst(ctx, &arena, "testpod-schedstall", resources, false).await
         }
-        StackPods::Large => cache::one_for_each_zone(ctx, &arena, "stall-generic-pod").await,
+        StackPods::Large => load::one_for_each_zone(ctx, &arena, "stall-generic-pod").await,
     }
 }
 

@@ -9,14 +9,17 @@ use kube::api::Api;
 use rustls::ProtocolVersion;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::config::Profile;
-use super::rte::{daemon_sets, exporters};
 use crate::context::Context;
-use crate::scenario::{Body, Need, Scenario, StepError, body};
-use crate::scenarios::{labels, title};
-use crate::tls_probe::{TLS_1_1, TLS_1_2};
+use crate::context::tls_probe::{TLS_1_1, TLS_1_2};
+use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenarios::area::Area;
+use crate::scenarios::tls_profile::{Profile, tls_flags};
 
-const SUITE: &str = "[tls] TLS compliance";
+const AREA: Area = Area {
+    context: "[tls] TLS compliance",
+    labels: &["openshift"],
+    needs: &[Need::OpenShift],
+};
 /// TCP port of the schedulers.
 const SCHEDULER_PORT: u16 = 10259;
 /// Go's names of the suites of the Intermediate profile, in its order.
@@ -36,68 +39,43 @@ const OLD_SUITE: u16 = 0xc023;
 /// `TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256` on the wire.
 const GOOD_SUITE: u16 = 0xc02b;
 
-fn scenario(
-    id: &'static str,
-    test_id: Option<u32>,
-    text: &str,
-    own_labels: &str,
-    body: Body,
-) -> Scenario {
-    Scenario {
-        id,
-        test_id,
-        title: title(SUITE, test_id, "", text),
-        labels: labels(&["openshift"], own_labels),
-        needs: vec![Need::OpenShift],
-        body,
-    }
-}
-
 pub(super) fn scenarios() -> Vec<Scenario> {
     let strict = "tier0 feature:tlscompliance";
     vec![
-        scenario(
+        AREA.scenario(
             "tls/sched-reject",
             None,
-            "should have the scheduler reject what the cluster's TLS profile does not allow",
             "",
-            body(|ctx| {
-                Box::pin(
-                    async move { rejected(ctx, &schedulers(ctx).await?, SCHEDULER_PORT).await },
-                )
-            }),
+            "should have the scheduler reject what the cluster's TLS profile does not allow",
+            body(|ctx| Box::pin(rejected_by_scheduler(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "tls/sched-accept",
             None,
-            "should have the scheduler accept what the cluster's TLS profile allows",
             "",
+            "should have the scheduler accept what the cluster's TLS profile allows",
             body(|ctx| Box::pin(accepted_by_scheduler(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "tls/rte-flags",
-            Some(88380),
-            "should start exporters with the cluster's TLS profile",
+            88380,
             strict,
+            "should start exporters with the cluster's TLS profile",
             body(|ctx| Box::pin(exporters_have_flags(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "tls/rte-metrics",
-            Some(88381),
-            "should serve the exporters' metrics as the cluster's TLS profile asks",
+            88381,
             strict,
+            "should serve the exporters' metrics as the cluster's TLS profile asks",
             body(|ctx| Box::pin(metrics_are_served(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "tls/rte-reject",
-            Some(88382),
-            "should have exporters reject what the cluster's TLS profile does not allow",
+            88382,
             strict,
-            body(|ctx| {
-                Box::pin(async move {
-                    rejected(ctx, &exporters(ctx).await?, api::metrics::RTE_PORT).await
-                })
-            }),
+            "should have exporters reject what the cluster's TLS profile does not allow",
+            body(|ctx| Box::pin(rejected_by_exporters(ctx))),
         ),
     ]
 }
@@ -121,6 +99,14 @@ async fn schedulers(ctx: &Context) -> Result<Vec<Pod>, StepError> {
         return Err(StepError::fail("the scheduler has no pods"));
     }
     Ok(pods)
+}
+
+async fn rejected_by_scheduler(ctx: &Context) -> Result<(), StepError> {
+    rejected(ctx, &schedulers(ctx).await?, SCHEDULER_PORT).await
+}
+
+async fn rejected_by_exporters(ctx: &Context) -> Result<(), StepError> {
+    rejected(ctx, &ctx.exporters().await?, api::metrics::RTE_PORT).await
 }
 
 async fn rejected(ctx: &Context, pods: &[Pod], port: u16) -> Result<(), StepError> {
@@ -224,7 +210,8 @@ async fn exporters_have_flags(ctx: &Context) -> Result<(), StepError> {
         .into_iter()
         .map(|group| group.daemon_set.name)
         .collect();
-    for set in daemon_sets(ctx)
+    for set in ctx
+        .exporter_daemon_sets()
         .await?
         .iter()
         .filter(|set| groups.contains(&set.name_any()))
@@ -235,7 +222,7 @@ async fn exporters_have_flags(ctx: &Context) -> Result<(), StepError> {
                 set.name_any()
             ),
             async {
-                let seen = super::config::tls_flags(set);
+                let seen = tls_flags(set);
                 if seen == wanted {
                     return Ok(());
                 }
@@ -255,7 +242,7 @@ async fn metrics_are_served(ctx: &Context) -> Result<(), StepError> {
     const WANTED: &str = "rte_noderesourcetopology_writes_total";
     let profile = profile(ctx).await?;
     let port = api::metrics::RTE_PORT;
-    for pod in exporters(ctx).await? {
+    for pod in ctx.exporters().await? {
         ctx.step(format!("{} serves its metrics", pod.name_any()), async {
             let mut stream = ctx.connect_tls(&pod, port).await?;
             agreed(ctx, &profile, stream.get_ref().1)?;

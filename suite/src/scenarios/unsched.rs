@@ -1,73 +1,69 @@
 //! Workloads that fit nodes but no zone (scenarios-serial.md 8.10).
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+mod daemon_sets;
+
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use crate::arena::{Arena, Fit};
-use crate::checks::{describe, node_of, phase};
 use crate::context::Context;
+use crate::context::arena::{Arena, Fit};
+use crate::context::checks::{describe, phase};
+use crate::context::padding::in_both_zones;
 use crate::observed::NodeTopology;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
-use crate::scenarios::{labels, title};
+use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenarios::area::Area;
+use crate::scenarios::steps;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const CONTEXT: &str = "[serial][disruptive][scheduler] numaresources workload unschedulable";
-const LABELS: &[&str] = &["disruptive", "scheduler", "feature:unsched"];
+const AREA: Area = Area {
+    context: "[serial][disruptive][scheduler] numaresources workload unschedulable",
+    labels: &["disruptive", "scheduler", "feature:unsched"],
+    needs: &[
+        Need::nodes(2),
+        Need::Zone {
+            count: 2,
+            scope: None,
+            request: REQUEST,
+        },
+    ],
+};
 const REQUEST: &str = "16c 16Gi";
 const FREE: &str = "12c 12Gi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |id, test_id, own, text, body: Body| Scenario {
-        id,
-        test_id: Some(test_id),
-        title: title(CONTEXT, Some(test_id), "", text),
-        labels: labels(LABELS, own),
-        needs: vec![
-            Need::Nodes {
-                count: 2,
-                scope: None,
-            },
-            Need::Zone {
-                count: 2,
-                scope: None,
-                request: REQUEST,
-            },
-        ],
-        body,
-    };
     vec![
-        scenario(
+        AREA.scenario(
             "unsched/pod-no-zone",
             47617,
             "tier2 unsched failalign",
             "workload requests guaranteed pod resources available on one node but not on a single numa",
             body(|ctx| Box::pin(pod_no_zone(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "unsched/dp-no-zone",
             48963,
             "tier2 unsched failalign",
             "a deployment with a guaranteed pod resources available on one node but not on a single numa",
             body(|ctx| Box::pin(deployment_no_zone(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "unsched/ds-no-zone",
             48962,
             "tier2 unsched failalign",
             "a daemonset with a guaranteed pod resources available on one node but not on a single numa",
-            body(|ctx| Box::pin(daemon_set_no_zone(ctx))),
+            body(|ctx| Box::pin(daemon_sets::daemon_set_no_zone(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "unsched/ds-one-node-fits",
             47592,
             "tier2 unsched failalign",
             "a daemonset with a guaranteed pod resources available on one node/one single numa zone but not in any other node",
-            body(|ctx| Box::pin(daemon_set_one_node_fits(ctx))),
+            body(|ctx| Box::pin(daemon_sets::daemon_set_one_node_fits(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "unsched/dp-default-sched-tae",
             47619,
             "tier3 unsched default-scheduler",
@@ -79,7 +75,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 count: 1,
                 scope: Some(Scope::Pod),
             }],
-            ..scenario(
+            ..AREA.scenario(
                 "unsched/two-cnt-pod-scope",
                 47616,
                 "tier2 tmscope:pod failalign",
@@ -87,28 +83,28 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 body(|ctx| Box::pin(two_containers_of_one_pod(ctx))),
             )
         },
-        scenario(
+        AREA.scenario(
             "unsched/dp-partially-fits",
             47615,
             "tier2 unsched",
             "a deployment with multiple guaranteed pods resources that doesn't fit at the NUMA level",
             body(|ctx| Box::pin(deployment_partially_fits(ctx))),
         ),
-        scenario(
+        AREA.scenario(
             "unsched/allocatable-pod",
             47614,
             "tier3 unsched pod",
             "workload requests guaranteed pod resources available on one node but not on a single numa",
             body(|ctx| Box::pin(allocatable(ctx, Kind::Pod))),
         ),
-        scenario(
+        AREA.scenario(
             "unsched/allocatable-dp",
             47614,
             "tier3 unsched deployment",
             "a deployment with a guaranteed pod resources available on one node but not on a single numa",
             body(|ctx| Box::pin(allocatable(ctx, Kind::Deployment))),
         ),
-        scenario(
+        AREA.scenario(
             "unsched/allocatable-ds",
             47614,
             "tier3 unsched daemonset",
@@ -120,12 +116,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 
 /// Takes all nodes of one scope, the scope that more nodes have, because the reason of a rejection depends on it.
 async fn arena(ctx: &Context, at_least: usize) -> Result<(Arena, Scope), StepError> {
-    let count = |scope| ctx.facts().candidates(Some(scope)).count();
-    let scope = if count(Scope::Container) >= count(Scope::Pod) {
-        Scope::Container
-    } else {
-        Scope::Pod
-    };
+    let scope = ctx.facts().majority_scope();
     let title = format!(
         "nodes of scope {} have a zone with {REQUEST}",
         scope.as_str()
@@ -144,43 +135,36 @@ async fn arena(ctx: &Context, at_least: usize) -> Result<(Arena, Scope), StepErr
 }
 
 fn plan(ctx: &Context, arena: &Arena, name: &str) -> PodPlan {
-    arena.confine(PodPlan::new(
-        name,
-        ctx.scheduler(),
-        [ResourceRequest::Limits(Resources::literal(REQUEST))],
-    ))
+    let resources = [ResourceRequest::Limits(Resources::literal(REQUEST))];
+    arena.plan(ctx, name, resources)
 }
 
-async fn pad_all(ctx: &Context, arena: &Arena) -> Result<(), StepError> {
-    let free = Resources::literal(FREE);
+/// Leaves this in each zone of every node. Returns the NRTs.
+async fn pad_all(
+    ctx: &Context,
+    arena: &Arena,
+    free: &Resources,
+) -> Result<Vec<NodeTopology>, StepError> {
     ctx.step(format!("all nodes are padded to {free} a zone"), async {
-        let mut pads = Vec::new();
-        for node in arena.nodes() {
-            pads.extend(ctx.pad(node, &[free.clone(), free.clone()], "all").await?);
-        }
-        ctx.padded(&pads).await.map(drop)
+        let free = in_both_zones(free);
+        let pads = ctx.pad_each(arena.nodes(), &free, "all").await?;
+        ctx.padded(&pads).await
     })
     .await
 }
 
 async fn pod_no_zone(ctx: &Context) -> Result<(), StepError> {
     let (arena, scope) = arena(ctx, 2).await?;
-    pad_all(ctx, &arena).await?;
+    pad_all(ctx, &arena, &Resources::literal(FREE)).await?;
     let plan = plan(ctx, &arena, "testpod");
-    ctx.step(
-        format!("the pod stays pending: {}", scope.alignment_failure()),
-        async {
-            ctx.create(plan.pod()).await?;
-            ctx.stay_pending(&[plan.name().to_owned()], scope.alignment_failure())
-                .await
-        },
-    )
-    .await
+    let reason = scope.alignment_failure();
+    let title = format!("the pod stays pending: {reason}");
+    steps::pod_stays_pending(ctx, title, &plan, reason).await
 }
 
 async fn deployment_no_zone(ctx: &Context) -> Result<(), StepError> {
     let (arena, scope) = arena(ctx, 2).await?;
-    pad_all(ctx, &arena).await?;
+    pad_all(ctx, &arena, &Resources::literal(FREE)).await?;
     let plan = plan(ctx, &arena, "test-dp");
     ctx.step(
         format!(
@@ -196,109 +180,6 @@ async fn deployment_no_zone(ctx: &Context) -> Result<(), StepError> {
     .await
 }
 
-async fn daemon_set_no_zone(ctx: &Context) -> Result<(), StepError> {
-    let (arena, scope) = arena(ctx, 2).await?;
-    pad_all(ctx, &arena).await?;
-    let plan = plan(ctx, &arena, "test-ds");
-    let pods = ctx
-        .step(
-            "the daemon set makes a pod for each node",
-            create_daemon_set(ctx, &arena, &plan),
-        )
-        .await?;
-    let title = format!(
-        "all pods of the daemon set stay pending: {}",
-        scope.alignment_failure()
-    );
-    ctx.step(title, all_pending(ctx, &pods, scope)).await
-}
-
-async fn daemon_set_one_node_fits(ctx: &Context) -> Result<(), StepError> {
-    let (arena, scope) = arena(ctx, 2).await?;
-    let free = Resources::literal(FREE);
-    let title = format!("all nodes but the target are padded to {free} a zone");
-    let nodes: Vec<NodeTopology> = ctx.step(title, ctx.pad_others(&arena, &free)).await?;
-    let Some(before) = nodes.iter().find(|node| node.node == arena.target().node) else {
-        return Err(StepError::fail(format!(
-            "the NRT of {} is gone",
-            arena.target().node
-        )));
-    };
-    let plan = plan(ctx, &arena, "test-ds");
-    let pods = ctx
-        .step(
-            "the daemon set makes a pod for each node",
-            create_daemon_set(ctx, &arena, &plan),
-        )
-        .await?;
-    let running = ctx
-        .step("the pod for the target runs there", async {
-            let name = pod_for(&pods, &before.node)?;
-            let running = ctx.pods_running(&[name]).await?.remove(0);
-            ctx.on_node(&running, &before.node)?;
-            Ok(running)
-        })
-        .await?;
-    ctx.step(
-        "the scheduler under test placed it",
-        ctx.scheduled_by_stack(&running),
-    )
-    .await?;
-    let others: Vec<_> = pods
-        .into_iter()
-        .filter(|pod| pod.uid() != running.uid())
-        .collect();
-    let title = format!(
-        "the pods for all other nodes stay pending: {}",
-        scope.alignment_failure()
-    );
-    ctx.step(title, all_pending(ctx, &others, scope)).await?;
-    let request = Resources::literal(REQUEST);
-    ctx.step(
-        format!("one zone of the target accounts for {request}"),
-        ctx.accounted(before, &request, true, Scope::Pod),
-    )
-    .await
-}
-
-async fn create_daemon_set(
-    ctx: &Context,
-    arena: &Arena,
-    plan: &PodPlan,
-) -> Result<Vec<Pod>, StepError> {
-    ctx.create::<DaemonSet>(plan.daemon_set()).await?;
-    ctx.daemon_set_desired(plan.name(), arena.nodes().len())
-        .await?;
-    ctx.pods_created(&plan.selector_labels(), arena.nodes().len())
-        .await
-}
-
-/// Returns the pod that the daemon set made for a node. The affinity of the pod names the node until the pod is bound.
-fn pod_for(pods: &[Pod], node: &str) -> Result<String, StepError> {
-    let is_for = |pod: &&Pod| {
-        let affinity = pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
-        let terms = affinity.and_then(|affinity| {
-            affinity
-                .required_during_scheduling_ignored_during_execution
-                .as_ref()
-        });
-        let fields = terms
-            .into_iter()
-            .flat_map(|terms| &terms.node_selector_terms)
-            .flat_map(|term| &term.match_fields);
-        let mut values = fields
-            .flatten()
-            .filter_map(|field| field.values.as_ref())
-            .flatten();
-        node_of(pod) == Some(node) || values.any(|value| value == node)
-    };
-    let found = pods.iter().find(is_for).map(ResourceExt::name_any);
-    found.ok_or_else(|| StepError::fail(format!("the daemon set made no pod for {node}")))
-}
-
 async fn all_pending(ctx: &Context, pods: &[Pod], scope: Scope) -> Result<(), StepError> {
     let names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
     ctx.stay_pending(&names, scope.alignment_failure()).await
@@ -308,7 +189,7 @@ async fn all_pending(ctx: &Context, pods: &[Pod], scope: Scope) -> Result<(), St
 async fn refused_of_the_default_scheduler(ctx: &Context) -> Result<(), StepError> {
     const REASON: &str = "TopologyAffinityError";
     let (arena, _) = arena(ctx, 2).await?;
-    pad_all(ctx, &arena).await?;
+    pad_all(ctx, &arena, &Resources::literal(FREE)).await?;
     let resources = ResourceRequest::Limits(Resources::literal(REQUEST));
     let plan = arena.confine(PodPlan::new("test-dp", "default-scheduler", [resources]));
     let title = format!("a kubelet refuses a pod of the deployment: {REASON}");
@@ -342,61 +223,34 @@ async fn two_containers_of_one_pod(ctx: &Context) -> Result<(), StepError> {
         .step(title, ctx.arena(Some(Scope::Pod), 1, &fit))
         .await?;
     let title = format!("the target has {free} left in each zone, all other nodes nothing");
+    let nothing = Resources::literal("0c 0Gi");
+    let [target, others] = [&free, &nothing].map(in_both_zones);
     let padded = ctx
-        .step(title, async {
-            let nothing = Resources::literal("0c 0Gi");
-            let mut pads = ctx
-                .pad(arena.target(), &[free.clone(), free.clone()], "target")
-                .await?;
-            for node in arena.others() {
-                pads.extend(
-                    ctx.pad(node, &[nothing.clone(), nothing.clone()], "full")
-                        .await?,
-                );
-            }
-            ctx.padded(&pads).await
-        })
+        .step(
+            title,
+            ctx.pad_target_and_others(&arena, &target, &others, "full"),
+        )
         .await?;
-    let Some(before) = padded.iter().find(|node| node.node == arena.target().node) else {
-        return Err(StepError::fail(format!(
-            "the NRT of {} is gone",
-            arena.target().node
-        )));
-    };
+    let before = arena.target_in(&padded)?;
     let resources =
         ["4c 4Gi", "5c 5Gi"].map(|list| ResourceRequest::Limits(Resources::literal(list)));
-    let plan = arena.confine(PodPlan::new("testpod", ctx.scheduler(), resources));
+    let plan = arena.plan(ctx, "testpod", resources);
     let reason = Scope::Pod.alignment_failure();
-    ctx.step(format!("the pod stays pending: {reason}"), async {
-        ctx.create(plan.pod()).await?;
-        ctx.stay_pending(&[plan.name().to_owned()], reason).await
-    })
-    .await?;
-    ctx.step(
-        "the zones of the target are as before",
-        ctx.restored(before),
-    )
-    .await
+    let title = format!("the pod stays pending: {reason}");
+    steps::pod_stays_pending(ctx, title, &plan, reason).await?;
+    steps::zones_are_as_before(ctx, before).await
 }
 
 /// Runs a deployment with one pod more than there are zones; each zone fits one pod.
 async fn deployment_partially_fits(ctx: &Context) -> Result<(), StepError> {
     let [free, fits, too_large] = ["7c 7Gi", "5c 5Gi", "11c 11Gi"].map(Resources::literal);
     let (arena, scope) = arena(ctx, 2).await?;
-    let padded = ctx
-        .step(format!("all nodes are padded to {free} a zone"), async {
-            let mut pads = Vec::new();
-            for node in arena.nodes() {
-                pads.extend(ctx.pad(node, &[free.clone(), free.clone()], "all").await?);
-            }
-            ctx.padded(&pads).await
-        })
-        .await?;
+    let padded = pad_all(ctx, &arena, &free).await?;
     let zones = 2 * arena.nodes().len();
     let replicas = i32::try_from(zones + 1).unwrap_or(i32::MAX);
     let plan = |request: &Resources| {
         let resources = ResourceRequest::Limits(request.clone());
-        arena.confine(PodPlan::new("test-dp-47615", ctx.scheduler(), [resources]))
+        arena.plan(ctx, "test-dp-47615", [resources])
     };
     let large = plan(&too_large);
     let labels = large.selector_labels();
@@ -474,23 +328,8 @@ async fn allocatable(ctx: &Context, kind: Kind) -> Result<(), StepError> {
     let zones = arena.target().zones.iter();
     let all: Vec<Resources> = zones.map(|zone| zone.allocatable().core()).collect();
     let request = Resources::sum(&all);
-    ctx.step("all nodes but the target are full", async {
-        let nothing = Resources::literal("0c 0Gi");
-        let mut pads = Vec::new();
-        for node in arena.others() {
-            pads.extend(
-                ctx.pad(node, &[nothing.clone(), nothing.clone()], "full")
-                    .await?,
-            );
-        }
-        ctx.padded(&pads).await
-    })
-    .await?;
-    let plan = arena.confine(PodPlan::new(
-        "testpod",
-        ctx.scheduler(),
-        [ResourceRequest::Limits(request.clone())],
-    ));
+    steps::others_are_full(ctx, &arena).await?;
+    let plan = arena.plan(ctx, "testpod", [ResourceRequest::Limits(request.clone())]);
     ctx.step(format!("pods with {request} stay pending"), async {
         let names = match kind {
             Kind::Pod => {
@@ -503,7 +342,7 @@ async fn allocatable(ctx: &Context, kind: Kind) -> Result<(), StepError> {
                 pods.iter().map(ResourceExt::name_any).collect()
             }
             Kind::DaemonSet => {
-                let pods = create_daemon_set(ctx, &arena, &plan).await?;
+                let pods = daemon_sets::create_daemon_set(ctx, &arena, &plan).await?;
                 pods.iter().map(ResourceExt::name_any).collect()
             }
         };

@@ -6,16 +6,17 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Options;
+use crate::context::padding::NUMACELL;
+use crate::context::stack::exporters::daemon_sets;
 use crate::context::{RUN_LABEL, chain, topologies};
 use crate::ledger::{ObjectRef, Undo};
-use crate::padding::NUMACELL;
 use crate::recorder::{PollResult, Recorder};
 use crate::scenario::StepError;
 
@@ -122,21 +123,7 @@ async fn deploy(options: &Options, recorder: &Recorder, client: &Client) -> Resu
 
 /// Returns the node selectors of the exporters' daemon sets, by pool, because every node with an exporter needs numacell devices.
 async fn pools(client: &Client) -> Result<BTreeMap<String, BTreeMap<String, String>>, StepError> {
-    let params = ListParams::default();
-    let sets = Api::<DaemonSet>::all(client.clone())
-        .list(&params)
-        .await?
-        .items;
-    let exporters = sets.into_iter().filter(|set| {
-        let labels = set
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.template.metadata.as_ref()?.labels.as_ref());
-        labels
-            .and_then(|labels| labels.get(api::labels::RTE_POD))
-            .map(String::as_str)
-            == Some(api::labels::RTE_POD_VALUE)
-    });
+    let exporters = daemon_sets(client).await?.into_iter();
     Ok(exporters
         .map(|set| {
             let pool = set
@@ -241,7 +228,7 @@ pub(super) async fn label_cell_counts(
                 recorder,
                 client,
                 &node.node,
-                crate::arena::CELL_COUNT_LABEL,
+                crate::context::arena::CELL_COUNT_LABEL,
                 &count,
             )
             .await?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::{labels, names};
+use api::names;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize};
 use testbed::lane::Lane;
 
 use super::reference::Reference;
-use super::{Options, connect, install, manifests};
+use super::{Options, available, connect, manifests};
 use crate::binaries::{self, Build, OPERATOR, PROGRAMS, SCHEDULER, TESTBED};
-use crate::checks::{Rollout, describe, is_ready};
 use crate::context::chain;
+use crate::context::checks::{Rollout, describe, is_ready};
+use crate::context::stack::Component;
 use crate::recorder::{PollResult, Recorder};
 use crate::scenario::StepError;
 
@@ -156,19 +157,19 @@ impl Stack {
                 "{TESTBED} has changed since the cluster was brought up, which still runs the former build; for the new one {RECREATE_ADVICE}"
             ));
         }
-        for (program, parts) in [
+        for (program, components) in [
             // the exporter is part of the operator's program
-            (OPERATOR, &[Part::Operator, Part::Exporters][..]),
-            (SCHEDULER, &[Part::Scheduler]),
+            (OPERATOR, &[Component::Operator, Component::Exporters][..]),
+            (SCHEDULER, &[Component::Scheduler]),
         ] {
             if !changed.contains(program) {
                 continue;
             }
-            for part in parts {
+            for &component in components {
                 recorder
                     .step(
-                        format!("{} restarts: {program} has changed", part.name()),
-                        part.restart(options, recorder, client),
+                        format!("{} restarts: {program} has changed", in_words(component)),
+                        restart(component, options, recorder, client),
                     )
                     .await?;
             }
@@ -214,7 +215,7 @@ pub(super) async fn is_running(
 
 /// Describes in one line whether the stack on a cluster is available now, by the conditions of its resources.
 pub async fn availability(kubeconfig: &Path) -> String {
-    let unavailable = async { install::unavailable(&connect::client(kubeconfig).await?).await };
+    let unavailable = async { available::unavailable(&connect::client(kubeconfig).await?).await };
     match tokio::time::timeout(AVAILABILITY_TIMEOUT, unavailable).await {
         Ok(Ok(None)) => "the stack is available".to_owned(),
         Ok(Ok(Some(why))) => format!("the stack is not available: {why}"),
@@ -256,67 +257,47 @@ async fn not_running(client: &Client) -> Result<Option<String>, StepError> {
     }))
 }
 
-/// Pods that run the same program in the same role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Operator,
-    Exporters,
-    Scheduler,
+fn in_words(component: Component) -> &'static str {
+    match component {
+        Component::Operator => "the operator",
+        Component::Exporters => "every exporter",
+        Component::Scheduler => "the scheduler",
+    }
 }
 
-impl Part {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Operator => "the operator",
-            Self::Exporters => "every exporter",
-            Self::Scheduler => "the scheduler",
+/// Deletes the pods of a component and waits until as many new ones are ready.
+async fn restart(
+    component: Component,
+    options: &Options,
+    recorder: &Recorder,
+    client: &Client,
+) -> Result<(), StepError> {
+    let pods = Api::<Pod>::namespaced(client.clone(), names::NAMESPACE);
+    let ours = ListParams::default().labels(&component.selector());
+    let before = pods.list(&ours).await?.items;
+    for pod in &before {
+        match pods.delete(&pod.name_any(), &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            other => other.map(drop)?,
         }
     }
-
-    fn selector(self) -> String {
-        match self {
-            Self::Operator => "app=numaresources-operator".to_owned(),
-            Self::Exporters => format!("{}={}", labels::RTE_POD, labels::RTE_POD_VALUE),
-            Self::Scheduler => format!("app={}", names::SCHEDULER),
-        }
-    }
-
-    /// Deletes its pods and waits until as many new ones are ready.
-    async fn restart(
-        self,
-        options: &Options,
-        recorder: &Recorder,
-        client: &Client,
-    ) -> Result<(), StepError> {
-        let pods = Api::<Pod>::namespaced(client.clone(), names::NAMESPACE);
-        let ours = ListParams::default().labels(&self.selector());
-        let before = pods.list(&ours).await?.items;
-        for pod in &before {
-            match pods.delete(&pod.name_any(), &DeleteParams::default()).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                other => other.map(drop)?,
-            }
-        }
-        let old: BTreeSet<Option<String>> = before.iter().map(ResourceExt::uid).collect();
-        let what = format!("{} runs in new pods", self.name());
-        recorder
-            .until(&what, options.deadlines.installed, async || {
-                let now = pods.list(&ours).await?.items;
-                let waits = now
-                    .iter()
-                    .find(|pod| old.contains(&pod.uid()) || !is_ready(pod));
-                Ok(match waits {
-                    Some(pod) => PollResult::NotYet(describe(pod)),
-                    None if now.len() < before.len() => PollResult::NotYet(format!(
-                        "{} of {} pods are there",
-                        now.len(),
-                        before.len()
-                    )),
-                    None => PollResult::Ready(()),
-                })
+    let old: BTreeSet<Option<String>> = before.iter().map(ResourceExt::uid).collect();
+    let what = format!("{} runs in new pods", in_words(component));
+    recorder
+        .until(&what, options.deadlines.installed, async || {
+            let now = pods.list(&ours).await?.items;
+            let waits = now
+                .iter()
+                .find(|pod| old.contains(&pod.uid()) || !is_ready(pod));
+            Ok(match waits {
+                Some(pod) => PollResult::NotYet(describe(pod)),
+                None if now.len() < before.len() => {
+                    PollResult::NotYet(format!("{} of {} pods are there", now.len(), before.len()))
+                }
+                None => PollResult::Ready(()),
             })
-            .await?;
-        recorder.saw(format!("{} pods", before.len()));
-        Ok(())
-    }
+        })
+        .await?;
+    recorder.saw(format!("{} pods", before.len()));
+    Ok(())
 }

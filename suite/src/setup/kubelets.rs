@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Options, connect, install};
 use crate::context::RUN_LABEL;
-use crate::ledger::{ObjectRef, Undo};
+use crate::ledger::ObjectRef;
 use crate::machine_pools;
 use crate::recorder::Recorder;
 use crate::scenario::StepError;
@@ -64,12 +64,8 @@ async fn configure(
         "spec": {"machineConfigPoolSelector": {"matchLabels": {label: ""}}, "kubeletConfig": payload},
     }))
     .map_err(|error| StepError::fail(format!("no KubeletConfig for pool {pool}: {error}")))?;
-    let reference = ObjectRef::of(&config);
     let before = machine_pools::configuration(client, pool).await?;
-    recorder.plan(
-        &format!("create {reference}"),
-        Undo::Delete { object: reference },
-    );
+    recorder.plan_creation(&ObjectRef::of(&config));
     Api::<KubeletConfig>::all(client.clone())
         .create(&PostParams::default(), &config)
         .await?;

@@ -134,7 +134,7 @@ async fn poll(
     for topology in &topologies {
         let node = nodes.iter().find(|node| node.name_any() == topology.node);
         let missing = node.and_then(|node| missing_in_status(topology, node));
-        if let Some(why) = missing.or_else(|| crate::settle::unsettled(topology, &pods)) {
+        if let Some(why) = missing.or_else(|| crate::context::settle::unsettled(topology, &pods)) {
             return Ok(PollResult::NotYet(why));
         }
         amounts.extend(node.map(|node| (topology.node.clone(), allocatable(node))));

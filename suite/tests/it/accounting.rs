@@ -10,13 +10,14 @@
 //! number of sequences (100). `cargo xtask accounting` runs 500.
 //!
 //! Reading order: [`nodes`] (the cluster), [`state`] (the files), [`machine`] (what a node has), [`holdings`] (which container holds what),
-//! [`oracle`] (the comparison), [`generate`] (the pods), [`run`] (all of it on a cluster).
+//! [`oracle`] (the comparison), [`generate`] and [`pods`] (the pods), [`run`] (all of it on a cluster).
 
 mod generate;
 mod holdings;
 mod machine;
 mod nodes;
 mod oracle;
+mod pods;
 mod run;
 mod state;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use assert_cmd::Command;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
@@ -12,8 +12,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, Resource, ResourceExt as _};
+use kube::{Client, Resource, ResourceExt as _};
 use reports::event::{Event, SkipClass, Verdict};
 use rstest::rstest;
 use serde::Serialize;
@@ -24,7 +23,7 @@ use tempfile::TempDir;
 use testbed::lane::Lane;
 use tokio::runtime::Runtime;
 
-use crate::harness::runtime;
+use crate::harness::{client, eventually, runtime, transcript};
 
 /// Scenarios whose result could depend on how the cluster is reached: the settings and names that are discovered (attributes,
 /// installation), the scheduler that pods name (placement by zones, waiting for a rejection), and nodes that are filled and emptied again.
@@ -42,8 +41,6 @@ const SKIPPED: &str = "fault/scheduler-killed";
 const TIMEOUT: Duration = Duration::from_mins(5);
 /// Longer than the deletion of namespaces in the background takes.
 const DELETION_TIMEOUT: Duration = Duration::from_mins(2);
-/// Time between two polls.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A cluster brought up by `numaresources-tests cluster up`; it ends when dropped.
 struct Cluster {
@@ -58,7 +55,7 @@ impl Cluster {
             runtime: runtime(),
         };
         let output = cluster.tests(&["cluster", "up", "--cluster", lane.name()]);
-        assert!(output.status.success(), "{}", both(&output));
+        assert!(output.status.success(), "{}", transcript(&output));
         cluster
     }
 
@@ -88,18 +85,11 @@ impl Cluster {
             .expect("the program starts")
     }
 
-    async fn client(&self) -> Client {
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig()).expect("kubeconfig is there");
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        Client::try_from(config.expect("kubeconfig is sound")).expect("a client can be made")
-    }
-
     /// Sets or removes the mark that allows to use the cluster.
     fn mark(&self, value: Option<&str>) {
         let patch = Patch::Merge(json!({"metadata": {"labels": {ALLOW_LABEL: value}}}));
         self.runtime.block_on(async {
-            let namespaces: Api<Namespace> = Api::all(self.client().await);
+            let namespaces: Api<Namespace> = Api::all(client(&self.kubeconfig()).await);
             let params = PatchParams::default();
             let patched = namespaces.patch("kube-system", &params, &patch).await;
             patched.expect("the namespace can be labelled");
@@ -108,19 +98,21 @@ impl Cluster {
 
     /// Returns what a run could have changed.
     fn state(&self) -> BTreeSet<String> {
-        self.runtime.block_on(async {
-            let client = self.client().await;
-            let all = [
-                lines::<Namespace>(&client).await,
-                lines::<Node>(&client).await,
-                lines::<CustomResourceDefinition>(&client).await,
-                lines::<ClusterRole>(&client).await,
-                lines::<ClusterRoleBinding>(&client).await,
-                lines::<Deployment>(&client).await,
-                lines::<DaemonSet>(&client).await,
-            ];
-            all.into_iter().flatten().collect()
-        })
+        self.runtime.block_on(self.current_state())
+    }
+
+    async fn current_state(&self) -> BTreeSet<String> {
+        let client = client(&self.kubeconfig()).await;
+        let all = [
+            lines::<Namespace>(&client).await,
+            lines::<Node>(&client).await,
+            lines::<CustomResourceDefinition>(&client).await,
+            lines::<ClusterRole>(&client).await,
+            lines::<ClusterRoleBinding>(&client).await,
+            lines::<Deployment>(&client).await,
+            lines::<DaemonSet>(&client).await,
+        ];
+        all.into_iter().flatten().collect()
     }
 }
 
@@ -128,7 +120,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         let output = self.tests(&["cluster", "down"]);
         if !std::thread::panicking() {
-            assert!(output.status.success(), "{}", both(&output));
+            assert!(output.status.success(), "{}", transcript(&output));
         }
     }
 }
@@ -159,15 +151,6 @@ where
         )
     };
     objects.iter().map(line).collect()
-}
-
-fn both(output: &Output) -> String {
-    format!(
-        "{}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
 }
 
 /// Returns the lines that are in one state only.
@@ -201,8 +184,8 @@ fn a_cluster_known_by_its_kubeconfig_gets_the_verdicts_of_its_lane(#[case] lane:
     cluster.mark(None);
     let before = cluster.state();
     let unmarked = cluster.run_scenarios(&artifacts.path().join("unmarked"));
-    assert_eq!(unmarked.status.code(), Some(1), "{}", both(&unmarked));
-    let text = both(&unmarked);
+    assert_eq!(unmarked.status.code(), Some(1), "{}", transcript(&unmarked));
+    let text = transcript(&unmarked);
     assert!(
         text.contains("kubectl label namespace kube-system numaresources-tests/allowed=true"),
         "{text}"
@@ -212,8 +195,8 @@ fn a_cluster_known_by_its_kubeconfig_gets_the_verdicts_of_its_lane(#[case] lane:
     cluster.mark(Some("true"));
     let before = cluster.state();
     let without = cluster.run_scenarios(&artifacts.path().join("without"));
-    assert_eq!(without.status.code(), Some(1), "{}", both(&without));
-    let text = both(&without);
+    assert_eq!(without.status.code(), Some(1), "{}", transcript(&without));
+    let text = transcript(&without);
     assert!(
         text.contains(
             "the cluster has no definition of noderesourcetopologies.topology.node.k8s.io"
@@ -226,7 +209,7 @@ fn a_cluster_known_by_its_kubeconfig_gets_the_verdicts_of_its_lane(#[case] lane:
     let before = cluster.state();
     let dir = artifacts.path().join("allowed");
     let output = cluster.run_scenarios(&dir);
-    assert_eq!(output.status.code(), Some(0), "{}", both(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", transcript(&output));
     assert_eq!(
         ids(&dir, Verdict::is_passed),
         BTreeSet::from(PASSED.map(str::to_owned))
@@ -242,13 +225,13 @@ fn a_cluster_known_by_its_kubeconfig_gets_the_verdicts_of_its_lane(#[case] lane:
     };
     assert_eq!(ids(&dir, for_want), BTreeSet::from([SKIPPED.to_owned()]));
     // the suite removed what it installed; namespaces are deleted in the background
-    let deadline = Instant::now() + DELETION_TIMEOUT;
-    loop {
-        let left = changes(&before, &cluster.state());
+    let left = eventually("nothing is left", DELETION_TIMEOUT, async || {
+        let left = changes(&before, &cluster.current_state().await);
         if left.is_empty() {
-            break;
+            Ok(())
+        } else {
+            Err(format!("{left:#?}"))
         }
-        assert!(Instant::now() < deadline, "{left:#?}");
-        std::thread::sleep(POLL_INTERVAL);
-    }
+    });
+    cluster.runtime.block_on(left);
 }

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use api::names;
-use suite::interrupt::Interrupt;
 use suite::run;
 use suite::scenario::Scenario;
 use suite::scenarios;
@@ -25,7 +24,7 @@ use testbed::lane;
 use testbed::node::control::State;
 use tokio::sync::watch;
 
-use crate::harness::{describe, number, report_paths, runtime};
+use crate::harness::{describe, number, report_paths, runtime, start};
 
 /// Least duration of the faults in seconds, unless the environment sets another.
 const SECONDS: u64 = 30;
@@ -58,14 +57,7 @@ async fn check(seed: u64, length: Duration) {
         .collect();
     let options = Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong");
     stream.emit(run::started(&options, chosen.len(), &paths));
-    let session = Box::pin(Session::start(
-        &options,
-        &stream,
-        &Interrupt::default(),
-        &paths.artifacts,
-    ))
-    .await
-    .expect("the set-up works");
+    let session = start(&options, &stream, &paths).await;
     let cluster = session
         .own()
         .and_then(lane::Cluster::embedded)

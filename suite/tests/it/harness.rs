@@ -1,16 +1,24 @@
-//! What the tests share: a runtime, directories for reports, and running a selection of scenarios.
+//! What the tests share: a runtime, waiting, directories for reports, and running a selection of scenarios.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, Instant};
 
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use reports::event::Verdict;
+use reports::stream::Stream;
 use suite::interrupt::Interrupt;
-use suite::run::{self, Outcome, ReportPaths};
+use suite::run::{self, Outcome, ReportPaths, Run};
 use suite::scenarios;
 use suite::select::Selection;
 use suite::session::Session;
 use suite::setup::Options;
 use tokio::runtime::{Builder, Runtime};
+
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Returns a runtime for clusters and their clients.
 pub(crate) fn runtime() -> Runtime {
@@ -20,6 +28,51 @@ pub(crate) fn runtime() -> Runtime {
         .enable_all()
         .build()
         .expect("a runtime can be made")
+}
+
+/// Polls until the check succeeds, and returns what it found. When the time is up, returns its last error, which says what was seen.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    check: impl AsyncFn() -> Result<T, String>,
+) -> Result<T, String> {
+    let started = Instant::now();
+    loop {
+        let result = check().await;
+        if result.is_ok() || started.elapsed() > limit {
+            return result;
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Like [`within`], for what must be so in time.
+pub(crate) async fn eventually<T>(
+    what: &str,
+    limit: Duration,
+    check: impl AsyncFn() -> Result<T, String>,
+) -> T {
+    let found = within(limit, check).await;
+    found
+        .map_err(|seen| format!("{what}: {seen}"))
+        .expect("it is so in time")
+}
+
+/// Returns a client of the cluster of a kubeconfig file.
+pub(crate) async fn client(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("the kubeconfig is readable");
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    Client::try_from(config.expect("it has a context")).expect("it makes a client")
+}
+
+/// Returns how a program ended, and all that it wrote.
+pub(crate) fn transcript(output: &Output) -> String {
+    format!(
+        "{}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// Returns the paths of a test's reports. Tests run in parallel, so each of them uses another directory.
@@ -41,6 +94,18 @@ pub(crate) fn describe(verdict: &Verdict) -> String {
         Verdict::Skipped { class, reason } => format!("skipped: {}: {reason}", class.as_str()),
         Verdict::Interrupted { reason } => format!("interrupted: {reason}"),
     }
+}
+
+/// Prepares a cluster for a test that runs the scenarios itself.
+pub(crate) async fn start(options: &Options, stream: &Stream, paths: &ReportPaths) -> Session {
+    Box::pin(Session::start(
+        options,
+        stream,
+        &Interrupt::default(),
+        &paths.artifacts,
+    ))
+    .await
+    .expect("the set-up works")
 }
 
 /// A run that is over.
@@ -75,16 +140,15 @@ pub(crate) async fn run_scenarios(
         run::stream(&paths, Vec::new()).expect("the artefacts directory is writable");
     let scenarios = scenarios::all();
     let selected = selection.apply(&scenarios).expect("something is selected");
-    let outcome = run::run(
+    let run = Run {
         options,
-        &scenarios,
-        &selected,
-        &paths,
-        &stream,
-        &Interrupt::default(),
-        prepare,
-    )
-    .await;
+        scenarios: &scenarios,
+        selected: &selected,
+        paths: &paths,
+        stream: &stream,
+        interrupt: &Interrupt::default(),
+    };
+    let outcome = run::run(&run, prepare).await;
     summary.with(|summary| CompletedRun {
         outcome,
         phase_failure: summary.phase_failure().map(str::to_owned),

@@ -6,7 +6,7 @@
 )]
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::names;
 use fixtures::machines::Machine;
@@ -26,10 +26,10 @@ use testbed::local::kubelet::{TopologyPolicy, TopologyScope};
 use testbed::local::{ClusterSpec, KubeletSettings, NodePlan};
 use testbed::openshift::Flavour;
 
+use crate::harness::eventually;
+
 /// Longer than any step takes.
 const TIMEOUT: Duration = Duration::from_mins(3);
-/// Time between two polls.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const POOL: &str = "numa-container";
 const NODE: &str = "worker-0";
 const MANAGED: &str = "openshift-config-managed";
@@ -132,7 +132,7 @@ impl TestCluster {
         let api = self.api(&version, &kind, metadata["namespace"].as_str());
         let name = text(&metadata["name"]);
         let params = PatchParams::apply("administrator").force();
-        eventually(&format!("{kind} {name} is taken"), async || {
+        eventually(&format!("{kind} {name} is taken"), TIMEOUT, async || {
             let written = api.patch(&name, &params, &Patch::Apply(object)).await;
             written.map_err(|error| error.to_string())
         })
@@ -179,21 +179,25 @@ impl TestCluster {
             "NodeResourceTopology",
             None,
         );
-        eventually(&format!("policy {policy} is published"), async || {
-            let nrt = api.get(NODE).await.map_err(|error| error.to_string())?;
-            let attributes = nrt.data["attributes"]
-                .as_array()
-                .cloned()
-                .unwrap_or_default();
-            let is_it = |attribute: &Value| {
-                attribute["name"] == "topologyManagerPolicy" && attribute["value"] == policy
-            };
-            if attributes.iter().any(is_it) {
-                Ok(())
-            } else {
-                Err(format!("{attributes:?}"))
-            }
-        })
+        eventually(
+            &format!("policy {policy} is published"),
+            TIMEOUT,
+            async || {
+                let nrt = api.get(NODE).await.map_err(|error| error.to_string())?;
+                let attributes = nrt.data["attributes"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
+                let is_it = |attribute: &Value| {
+                    attribute["name"] == "topologyManagerPolicy" && attribute["value"] == policy
+                };
+                if attributes.iter().any(is_it) {
+                    Ok(())
+                } else {
+                    Err(format!("{attributes:?}"))
+                }
+            },
+        )
         .await;
     }
 }
@@ -204,18 +208,6 @@ fn documents(file: &Path) -> Vec<Value> {
     documents
         .map(|document| Value::deserialize(document).unwrap())
         .collect()
-}
-
-/// Waits until the check succeeds. Its error says what was seen last.
-async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<T, String>) -> T {
-    let started = Instant::now();
-    loop {
-        match check().await {
-            Ok(value) => return value,
-            Err(seen) => assert!(started.elapsed() < TIMEOUT, "not so: {what}: {seen}"),
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
 }
 
 /// Builds a pod with more CPUs than a zone of the machine has, and fewer than both zones have.
@@ -259,7 +251,7 @@ async fn configuration_of_kubelets_decides_where_pods_go(
     cluster.apply(&spanning_pod()).await;
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "default");
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
-    eventually("the pod is held back for its zones", async || {
+    eventually("the pod is held back for its zones", TIMEOUT, async || {
         let all = events.list(&ListParams::default()).await;
         let all = all.map_err(|error| error.to_string())?;
         let messages = all.iter().filter_map(|event| event.message.clone());
@@ -278,7 +270,7 @@ async fn configuration_of_kubelets_decides_where_pods_go(
         .configure(TopologyPolicy::BestEffort, "best-effort")
         .await;
     cluster.wait_for_policy("best-effort").await;
-    eventually("the pod runs", async || {
+    eventually("the pod runs", TIMEOUT, async || {
         let pod = pods
             .get("spanning")
             .await

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::names;
 use fixtures::machines::Machine;
@@ -20,7 +20,7 @@ use testbed::lane;
 use testbed::local::NodePlan;
 use testbed::permissions::{self, Findings, Permission, RequiredPermission};
 
-use crate::harness::run_scenarios;
+use crate::harness::{eventually, run_scenarios};
 
 /// Placement, preemption, elections, and exporters that are created, deleted and disturbed.
 const FOCUS: &str = "^(fundamentals/all-gu|preempt/|sched/replicas-1|rtetols/|unsched/)";
@@ -28,8 +28,6 @@ const FOCUS: &str = "^(fundamentals/all-gu|preempt/|sched/replicas-1|rtetols/|un
 const WORKERS: usize = 4;
 /// Longer than the installation of the stack takes.
 const TIMEOUT: Duration = Duration::from_mins(3);
-/// Time between two polls.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exporters_and_scheduler_have_no_right_that_they_do_not_use_unless_the_original_has_it() {
@@ -98,7 +96,7 @@ async fn scenarios(kubeconfig: &Path) -> Outcome {
         ..Selection::default()
     };
     let options = Options {
-        lane: setup::Lane::Kubeconfig(kubeconfig.to_owned()),
+        cluster: setup::ClusterSource::Kubeconfig(kubeconfig.to_owned()),
         ..Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong")
     };
     let completed = run_scenarios("permissions", &options, &selection, async |_| Ok(())).await;
@@ -113,32 +111,26 @@ async fn roles(client: Client) -> [BTreeSet<Permission>; 2] {
         (names::RTE, names::RTE),
         (names::SCHEDULER_CLUSTER_ROLE, names::SCHEDULER_LEADER_ROLE),
     ];
-    let begun = Instant::now();
-    loop {
-        let mut all = Vec::new();
-        for (cluster_role, role) in accounts {
+    eventually("both accounts have their roles", TIMEOUT, async || {
+        let mut both = accounts.map(|_| BTreeSet::new());
+        for (permissions, (cluster_role, role)) in both.iter_mut().zip(accounts) {
             let wide = everywhere.get_opt(cluster_role).await;
             let narrow = here.get_opt(role).await;
             let (Some(wide), Some(narrow)) = (
                 wide.expect("roles can be read"),
                 narrow.expect("roles can be read"),
             ) else {
-                continue;
+                return Err(format!("{cluster_role} or {role} is missing"));
             };
-            let mut permissions = Permission::all_of(&wide.rules.unwrap_or_default(), None);
-            let namespace = Some(names::NAMESPACE);
+            permissions.extend(Permission::all_of(&wide.rules.unwrap_or_default(), None));
             permissions.extend(Permission::all_of(
                 &narrow.rules.unwrap_or_default(),
-                namespace,
+                Some(names::NAMESPACE),
             ));
-            all.push(permissions);
         }
-        if let Ok(both) = all.try_into() {
-            return both;
-        }
-        assert!(begun.elapsed() < TIMEOUT, "the roles are not there in time");
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
+        Ok(both)
+    })
+    .await
 }
 
 const READ: &[&str] = &["get", "list", "watch"];

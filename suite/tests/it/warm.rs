@@ -3,19 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use api::names::NAMESPACE;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{Api, ListParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, ResourceExt};
+use kube::{Client, ResourceExt};
 use suite::binaries::{self, OPERATOR, PROGRAMS, SCHEDULER};
 use tempfile::TempDir;
 use testbed::lane::Lane;
 
-use crate::harness::runtime;
+use crate::harness::{client, eventually, runtime, transcript};
 
 /// A short scenario that places pods.
 const SCENARIO: &str = "byres/cpu-decides";
@@ -54,8 +53,8 @@ impl Cluster {
             .arg(bin_dir)
             .output()
             .expect("the program starts");
-        assert!(output.status.success(), "{}", both(&output));
-        let text = both(&output);
+        assert!(output.status.success(), "{}", transcript(&output));
+        let text = transcript(&output);
         assert!(
             text.contains("numaresources-tests --cluster kept ID"),
             "{text}"
@@ -89,20 +88,13 @@ impl Cluster {
     fn cluster(&self, subcommand: &str) -> String {
         let output = self.command().args(["cluster", subcommand]).output();
         let output = output.expect("the program starts");
-        assert!(output.status.success(), "{}", both(&output));
-        both(&output)
+        assert!(output.status.success(), "{}", transcript(&output));
+        transcript(&output)
     }
 
     /// Runs the scenario on the kept cluster and returns the output.
     fn run(&self) -> String {
         passed(self.command().args(["--cluster", "kept", SCENARIO]))
-    }
-
-    async fn client(&self) -> Client {
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig()).expect("it is readable");
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        Client::try_from(config.expect("it has a context")).expect("it makes a client")
     }
 
     /// Writes another build of a program, as cargo does: a new file under the same name. It has one additional byte, which has no effect.
@@ -138,19 +130,10 @@ impl Drop for Cluster {
     }
 }
 
-fn both(output: &Output) -> String {
-    format!(
-        "{}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
-}
-
 fn passed(command: &mut Command) -> String {
     let output = command.output().expect("the program starts");
-    assert!(output.status.success(), "{}", both(&output));
-    both(&output)
+    assert!(output.status.success(), "{}", transcript(&output));
+    transcript(&output)
 }
 
 /// What distinguishes one start of a pod from another: its UID, and the ids and start times of its containers.
@@ -252,7 +235,7 @@ mod long {
 
 async fn survives(lane: Lane) {
     let cluster = Cluster::up(lane).await;
-    let client = cluster.client().await;
+    let client = client(&cluster.kubeconfig()).await;
     let status = cluster.cluster("status");
     assert!(status.contains("the stack is available"), "{status}");
     for program in PROGRAMS {
@@ -304,18 +287,23 @@ async fn survives(lane: Lane) {
     assert!(!cluster.processes().is_empty());
     cluster.cluster("down");
     assert!(!cluster.root().join("default").exists());
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !cluster.processes().is_empty() {
-        assert!(Instant::now() < deadline, "{:?}", cluster.processes());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let end = Duration::from_mins(1);
+    eventually("no process is left", end, async || {
+        let left = cluster.processes();
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{left:?}"))
+        }
+    })
+    .await;
     let output = cluster
         .command()
         .args(["--cluster", "kept", SCENARIO])
         .output();
     let output = output.expect("the program starts");
-    assert_eq!(output.status.code(), Some(127), "{}", both(&output));
-    let text = both(&output);
+    assert_eq!(output.status.code(), Some(127), "{}", transcript(&output));
+    let text = transcript(&output);
     assert!(
         text.contains("numaresources-tests cluster up --with-stack"),
         "{text}"
@@ -329,7 +317,7 @@ fn refused(cluster: &Cluster, bin_dir: &Path) {
         .args(["--cluster", "kept", SCENARIO, "--bin-dir"])
         .arg(bin_dir);
     let output = command.output().expect("the program starts");
-    assert_eq!(output.status.code(), Some(1), "{}", both(&output));
-    let text = both(&output);
+    assert_eq!(output.status.code(), Some(1), "{}", transcript(&output));
+    let text = transcript(&output);
     assert!(text.contains("leave --bin-dir out"), "{text}");
 }

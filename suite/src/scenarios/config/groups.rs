@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use api::{conditions, labels, names};
+use api::{labels, names};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 
-use super::kubelets::empty_pool;
-use super::moved::{exporters_are, machine_count, machines_are, move_node};
-use super::{on_openshift, pool};
+use super::pools::{empty_pool, exporters_are, machine_count, machines_are, move_node};
+use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, StepError, body};
@@ -24,18 +23,18 @@ const OWN: &str = "worker-cnf";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/non-overlapping-groups",
             83869,
-            "should configure NRO CR with multiple non-overlapping node groups and check e2e results",
             "tier2 openshift mno-masters-schedulable",
+            "should configure NRO CR with multiple non-overlapping node groups and check e2e results",
             body(|ctx| Box::pin(groups_stand_beside_each_other(ctx))),
         ),
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/overlapping-groups",
             83870,
-            "should handle overlapping node group pools by keeping the duplicate RTE pods pending",
             "tier2 openshift compact mno-masters-schedulable",
+            "should handle overlapping node group pools by keeping the duplicate RTE pods pending",
             body(|ctx| Box::pin(second_exporter_of_a_node_waits(ctx))),
         ),
     ]
@@ -93,8 +92,7 @@ async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), StepError> 
     let before = ctx.operator_resource().await?.spec.node_groups;
     ctx.step("both groups have their exporters", async {
         ctx.set_node_groups(&[pool(MASTER), pool(OWN)]).await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await?;
+        ctx.operator_available().await?;
         let count = i32::try_from(masters.len()).unwrap_or(i32::MAX);
         exporters_are(ctx, MASTER, count).await?;
         exporters_are(ctx, OWN, 1).await
@@ -121,8 +119,7 @@ async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), StepError> 
         ctx.set_node_groups(&before).await?;
         move_node(ctx, &name, OWN, &home).await?;
         machines_are(ctx, &home, machines).await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await
+        ctx.operator_available().await
     })
     .await
 }
@@ -165,8 +162,7 @@ async fn second_exporter_of_a_node_waits(ctx: &Context) -> Result<(), StepError>
     .await?;
     ctx.step("all is as before again", async {
         ctx.set_node_groups(&before).await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await
+        ctx.operator_available().await
     })
     .await
 }

@@ -2,197 +2,57 @@
 //!
 //! Each scenario takes the first node group whose pool has a `KubeletConfig`, and restores the kubelets' old configuration.
 
-use api::labels::{MACHINE_CONFIG_ROLE, OPERATOR_NAME, POOL, node_role};
-use api::openshift::machine_config::{KubeletConfig, MachineConfigPool};
+use api::labels::OPERATOR_NAME;
+use api::names;
+use api::openshift::machine_config::KubeletConfig;
 use api::operator::v1::NodeGroup;
-use api::{conditions, names};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use kube::core::{Selector, SelectorExt as _};
-use serde_json::{Value, json};
+use kube::api::{Api, DeleteParams, ListParams};
+use serde_json::json;
 
-use super::{KubeletPart, agree, config_of, nodes_of, on_openshift};
-use crate::checks::node_of;
+use super::ON_OPENSHIFT;
+use super::pools::{Kubelets, POLICY, SCOPE, empty_pool};
 use crate::context::Context;
-use crate::ledger::{ObjectRef, Undo};
-use crate::machine_pools;
+use crate::context::checks::node_of;
+use crate::observed::topology_of;
 use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources};
 use crate::scenario::{Scenario, Scope, StepError, body};
-use crate::workload::{PodPlan, ResourceRequest};
-
-const POLICY: &str = "topologyManagerPolicy";
-pub(super) const SCOPE: &str = "topologyManagerScope";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/nro-modify",
             47674,
-            "should be able to modify the configurable values under the NUMAResourcesOperator CR",
             "images tier2 openshift",
+            "should be able to modify the configurable values under the NUMAResourcesOperator CR",
             body(|ctx| Box::pin(operator_is_modified(ctx))),
         ),
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/ignore-other-kubeletconfigs",
             84310,
-            "ignores non-matching kubeletconfigs",
             "slow tier1 openshift",
+            "ignores non-matching kubeletconfigs",
             body(|ctx| Box::pin(others_are_ignored(ctx))),
         ),
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/kubeletconfig-change",
             47585,
-            "can change kubeletconfig and controller should adapt",
             "reboot_required slow tier2 openshift",
+            "can change kubeletconfig and controller should adapt",
             body(|ctx| Box::pin(changed_scope_is_followed(ctx))),
         ),
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/tm-policy-watch",
             75354,
-            "should be able to correctly identify topology manager policy without scheduler restarting",
             "reboot_required slow unsched schedrst tier2 openshift feature:schedattrwatch feature:schedrst",
+            "should be able to correctly identify topology manager policy without scheduler restarting",
             body(|ctx| Box::pin(policy_is_watched(ctx))),
         ),
     ]
-}
-
-/// The kubelets of a pool.
-pub(super) struct Kubelets<'a> {
-    pub(super) ctx: &'a Context,
-    pub(super) pool: String,
-    /// Name of the object that configures them.
-    pub(super) config: String,
-    pub(super) nodes: Vec<String>,
-    pub(super) policy: String,
-    pub(super) scope: String,
-}
-
-impl<'a> Kubelets<'a> {
-    pub(super) async fn find(ctx: &'a Context) -> Result<Self, StepError> {
-        ctx.step("a node group's pool has a KubeletConfig", async {
-            let groups = ctx.operator_resource().await?.spec.node_groups;
-            let configs = machine_pools::kubelet_configs(&ctx.client()).await?;
-            let pools = Api::<MachineConfigPool>::all(ctx.client());
-            for name in groups.into_iter().filter_map(|group| group.pool_name) {
-                let Some(pool) = pools.get_opt(&name).await? else {
-                    continue;
-                };
-                // the newest takes effect
-                let of_it = configs.iter().rev().find(|config| selects(config, &pool));
-                let Some(config) = of_it else { continue };
-                let payload = config.spec.kubelet_config.clone().unwrap_or_default();
-                let field = |name: &str| payload[name].as_str().map(str::to_owned);
-                ctx.recorder.saw(config.name_any());
-                return Ok(Self {
-                    ctx,
-                    config: config.name_any(),
-                    nodes: nodes_of(ctx, &name).await?,
-                    pool: name,
-                    policy: field(POLICY).unwrap_or_else(|| "none".to_owned()),
-                    scope: field(SCOPE).unwrap_or_else(|| "container".to_owned()),
-                });
-            }
-            Err(StepError::Skip("no node group's pool has one".to_owned()))
-        })
-        .await
-    }
-
-    /// Sets a field of their configuration and waits until kubelets, ConfigMap and NRTs show this policy and scope. The field is restored
-    /// at the end.
-    async fn set(
-        &self,
-        field: &str,
-        value: &str,
-        policy: &str,
-        scope: &str,
-    ) -> Result<(), StepError> {
-        let ctx = self.ctx;
-        let configs = Api::<KubeletConfig>::all(ctx.client());
-        let object = configs.get(&self.config).await?;
-        let old = object.spec.kubelet_config.as_ref();
-        let old = old.and_then(|payload| payload.get(field)).cloned();
-        let patch = |value: Value| json!({"spec": {"kubeletConfig": {field: value}}});
-        let reference = ObjectRef::of(&object);
-        ctx.recorder.plan(
-            &format!("set {field} of {reference}"),
-            Undo::Patch {
-                object: reference,
-                patch: patch(old.unwrap_or_default()),
-            },
-        );
-        let before = machine_pools::configuration(&ctx.client(), &self.pool).await?;
-        let wanted = Patch::Merge(patch(json!(value)));
-        configs
-            .patch(&self.config, &PatchParams::default(), &wanted)
-            .await?;
-        let limit = ctx.deadlines().installed;
-        machine_pools::rolled_out(&ctx.recorder, &ctx.client(), &self.pool, &before, limit).await?;
-        self.followed(policy, scope).await
-    }
-
-    /// Waits until the pool's ConfigMap and the NRTs of its nodes match its kubelets.
-    pub(super) async fn followed(&self, policy: &str, scope: &str) -> Result<(), StepError> {
-        let what = format!("the ConfigMap says {policy}, {scope}");
-        let limit = self.ctx.deadlines().installed;
-        let part = self
-            .ctx
-            .until(&what, limit, async || {
-                let Some(map) = self.config_map().await? else {
-                    return Ok(PollResult::NotYet("there is none".to_owned()));
-                };
-                let part = config_of(&map)?;
-                let [seen_policy, seen_scope] = published_policy_and_scope(&part);
-                Ok(if seen_policy == policy && seen_scope == scope {
-                    PollResult::Ready(part)
-                } else {
-                    PollResult::NotYet(format!("it says {seen_policy}, {seen_scope}"))
-                })
-            })
-            .await?;
-        for node in &self.nodes {
-            agree(self.ctx, node, &part).await?;
-        }
-        Ok(())
-    }
-
-    /// Returns the ConfigMap that the operator passes to the pool's exporters.
-    async fn config_map(&self) -> Result<Option<ConfigMap>, StepError> {
-        let ours = format!("{OPERATOR_NAME},{POOL}={}", self.pool);
-        let maps = Api::<ConfigMap>::all(self.ctx.client());
-        let found = maps.list(&ListParams::default().labels(&ours)).await?;
-        Ok(found.items.into_iter().next())
-    }
-
-    /// Plans a pod with these limits that only fits on the pool's nodes.
-    fn plan(&self, name: &str, limits: Resources) -> PodPlan {
-        PodPlan::new(
-            name,
-            self.ctx.scheduler(),
-            [ResourceRequest::Limits(limits)],
-        )
-        .on_nodes_with(&node_role(&self.pool), "")
-    }
-}
-
-/// Returns policy and scope, with the kubelet's defaults.
-fn published_policy_and_scope(part: &KubeletPart) -> [&str; 2] {
-    [
-        part.topology_manager_policy.as_deref().unwrap_or("none"),
-        part.topology_manager_scope
-            .as_deref()
-            .unwrap_or("container"),
-    ]
-}
-
-fn selects(config: &KubeletConfig, pool: &MachineConfigPool) -> bool {
-    let selector = config.spec.machine_config_pool_selector.clone();
-    selector.is_some_and(|selector| {
-        Selector::try_from(selector).is_ok_and(|selector| selector.matches(pool.labels()))
-    })
 }
 
 async fn changed_scope_is_followed(ctx: &Context) -> Result<(), StepError> {
@@ -228,9 +88,7 @@ async fn changed_scope_is_followed(ctx: &Context) -> Result<(), StepError> {
         let pod = ctx.pods_running(&[plan.name().to_owned()]).await?.remove(0);
         ctx.scheduled_by_stack(&pod).await?;
         let node = node_of(&pod).unwrap_or_default();
-        let Some(before) = before.iter().find(|topology| topology.node == node) else {
-            return Err(StepError::fail(format!("node {node} has no NRT")));
-        };
+        let before = topology_of(&before, node)?;
         ctx.accounted(before, &plan.total(), true, aligned).await?;
         ctx.delete::<Pod>(plan.name()).await
     })
@@ -362,24 +220,6 @@ async fn others_are_ignored(ctx: &Context) -> Result<(), StepError> {
     .await
 }
 
-/// Creates a pool without machines; it is deleted at the end.
-pub(super) async fn empty_pool(ctx: &Context, name: &str) -> Result<MachineConfigPool, StepError> {
-    ctx.step("there is a pool without machines", async {
-        let pool: MachineConfigPool = serde_json::from_value(json!({
-            "metadata": {"name": name, "labels": {MACHINE_CONFIG_ROLE: name}},
-            "spec": {
-                "machineConfigSelector": {"matchExpressions": [
-                    {"key": MACHINE_CONFIG_ROLE, "operator": "In", "values": ["worker", name]},
-                ]},
-                "nodeSelector": {"matchLabels": {node_role(name): ""}},
-            },
-        }))
-        .map_err(|error| StepError::fail(error.to_string()))?;
-        ctx.create_global(&pool).await
-    })
-    .await
-}
-
 async fn operator_is_modified(ctx: &Context) -> Result<(), StepError> {
     const NAME: &str = "mcp-test";
     const TRACE: &str = "-v=6";
@@ -396,8 +236,7 @@ async fn operator_is_modified(ctx: &Context) -> Result<(), StepError> {
     ctx.step("a group for it and more logs are asked for", async {
         ctx.set_node_groups(&groups).await?;
         ctx.set_operator_field("logLevel", json!("Trace")).await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await
+        ctx.operator_available().await
     })
     .await?;
     ctx.step("each group has exporters, and they log more", async {
@@ -439,8 +278,7 @@ async fn operator_is_modified(ctx: &Context) -> Result<(), StepError> {
         ctx.set_node_groups(&before.node_groups).await?;
         ctx.set_operator_field("logLevel", json!(before.log_level))
             .await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await
+        ctx.operator_available().await
     })
     .await
 }

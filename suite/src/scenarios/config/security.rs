@@ -1,41 +1,41 @@
 //! The exporters' part in the security of an `OpenShift` cluster: the SELinux policy of a pool, and the TLS settings of all servers.
 
 use api::annotations::{CUSTOM, SELINUX_POLICY};
-use api::openshift::config::{ApiServer, CLUSTER, TlsSecurityProfile};
+use api::names;
+use api::openshift::config::{ApiServer, CLUSTER};
 use api::openshift::machine_config::{MachineConfig, MachineConfigPool, UPDATED};
 use api::operator::NamespacedName;
 use api::operator::v1::NodeGroup;
-use api::{conditions, names};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::kubelets::empty_pool;
-use super::{on_openshift, pool};
-use crate::checks::Rollout;
+use super::pools::empty_pool;
+use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
+use crate::context::checks::Rollout;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, StepError, body};
-
-const MIN_VERSION: &str = "--metrics-tls-min-version";
-const CIPHERS: &str = "--metrics-tls-cipher-suites";
+use crate::scenarios::tls_profile::{
+    CIPHERS, INTERMEDIATE, MIN_VERSION, MODERN, Profile, tls_flags,
+};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/mixed-selinux",
             None,
-            "should converge with mixed SELinux policy across node groups",
             "tier2 openshift",
+            "should converge with mixed SELinux policy across node groups",
             body(|ctx| Box::pin(one_pool_has_a_policy_of_its_own(ctx))),
         ),
-        on_openshift(
+        ON_OPENSHIFT.scenario(
             "config/rte-tls-profile",
             88383,
-            "should update RTE daemonset TLS args to adhere to modified TLS profile",
             "reboot_required slow tier2 feature:tlscompliance",
+            "should update RTE daemonset TLS args to adhere to modified TLS profile",
             body(|ctx| Box::pin(exporters_follow_the_profile(ctx))),
         ),
     ]
@@ -54,8 +54,7 @@ async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), StepError
     let configs = Api::<MachineConfig>::all(ctx.client());
     ctx.step("a group with the legacy policy converges", async {
         ctx.set_node_groups(&groups).await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await?;
+        ctx.operator_available().await?;
         let status = ctx.operator_resource().await?.status.unwrap_or_default();
         if status.daemonsets.len() == groups.len() {
             return Ok(());
@@ -86,68 +85,12 @@ async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), StepError
     .await?;
     ctx.step("the policy goes with the group", async {
         ctx.set_node_groups(&before).await?;
-        let limit = ctx.deadlines().gone;
-        ctx.until(
-            &format!("MachineConfig {config} is gone"),
-            limit,
-            async || {
-                Ok(match configs.get_opt(&config).await? {
-                    None => PollResult::Ready(()),
-                    Some(_) => PollResult::NotYet("it is there".to_owned()),
-                })
-            },
-        )
-        .await?;
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await
+        ctx.is_gone(&ObjectRef::named::<MachineConfig>(None, &config))
+            .await?;
+        ctx.operator_available().await
     })
     .await
 }
-
-/// A TLS profile by name, and the exporters' flags under it: the minimum version, and whether suites can be chosen at all.
-pub(in crate::scenarios) struct Profile {
-    pub(in crate::scenarios) name: &'static str,
-    pub(in crate::scenarios) min_version: &'static str,
-    pub(in crate::scenarios) has_ciphers: bool,
-}
-
-impl Profile {
-    /// Returns the profile of a cluster.
-    pub(in crate::scenarios) fn of(
-        cluster: Option<&TlsSecurityProfile>,
-    ) -> Result<Self, StepError> {
-        match cluster.map(|cluster| cluster.profile.as_str()) {
-            None | Some("" | "Intermediate") => Ok(INTERMEDIATE),
-            Some("Modern") => Ok(MODERN),
-            Some(other) => Err(StepError::Skip(format!(
-                "the cluster's TLS profile is {other}"
-            ))),
-        }
-    }
-}
-
-/// Returns the minimum version and the suites that exporters are started with.
-pub(in crate::scenarios) fn tls_flags(set: &DaemonSet) -> (String, String) {
-    let args = arguments(set);
-    let flag = |name: &str| {
-        let mut values = args
-            .iter()
-            .filter_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
-        values.next().unwrap_or_default().to_owned()
-    };
-    (flag(MIN_VERSION), flag(CIPHERS))
-}
-
-const INTERMEDIATE: Profile = Profile {
-    name: "Intermediate",
-    min_version: "VersionTLS12",
-    has_ciphers: true,
-};
-const MODERN: Profile = Profile {
-    name: "Modern",
-    min_version: "VersionTLS13",
-    has_ciphers: false,
-};
 
 async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), StepError> {
     let status = ctx.operator_resource().await?.status.unwrap_or_default();
@@ -196,8 +139,7 @@ async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), StepError> {
         .await?;
     }
     ctx.step("the operator is content", async {
-        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
-            .await?;
+        ctx.operator_available().await?;
         ctx.scheduler_available().await
     })
     .await
@@ -229,18 +171,6 @@ async fn exporters_serve(
         .await?;
     }
     Ok(())
-}
-
-/// Returns the arguments of the first container.
-fn arguments(set: &DaemonSet) -> Vec<String> {
-    let pod = set
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.template.spec.as_ref());
-    let container = pod.and_then(|pod| pod.containers.first());
-    container
-        .and_then(|one| one.args.clone())
-        .unwrap_or_default()
 }
 
 /// Waits until all machines have the configuration of their pools, because their servers follow the profile, too.

@@ -49,14 +49,7 @@ async fn definition_is_missed(ctx: &Context) -> Result<(), StepError> {
         .await?;
     let definitions = Api::<CustomResourceDefinition>::all(ctx.client());
     let definition = definitions.get(DEFINITION).await?;
-    let undo = Undo::Create {
-        object: ObjectRef::of(&definition),
-        manifest: json!(definition),
-    };
-    ctx.recorder.plan(
-        &format!("delete {}", ObjectRef::of(&definition)),
-        undo.clone(),
-    );
+    let undo = ctx.recorder.plan_deletion(&definition);
     ctx.step("the definition of NRTs is deleted", async {
         definitions
             .delete(DEFINITION, &DeleteParams::default())
@@ -75,12 +68,8 @@ async fn definition_is_missed(ctx: &Context) -> Result<(), StepError> {
         condition_on_every_exporter(ctx, kind, FAILED),
     )
     .await?;
-    ctx.step("the definition is created again", async {
-        undo.run(&ctx.client())
-            .await
-            .map_err(|error| StepError::fail(error.to_string()))
-    })
-    .await?;
+    ctx.step("the definition is created again", ctx.undo(&undo))
+        .await?;
     ctx.step(
         format!("{kind} becomes True on every exporter"),
         condition_on_every_exporter(ctx, kind, ["True", "", ""]),
@@ -154,7 +143,7 @@ async fn stop(ctx: &Context, operator: &Deployment) -> Result<(), StepError> {
     ctx.until("it has no pods", ctx.deadlines().gone, async || {
         Ok(match pods.list(&own).await?.items.first() {
             None => PollResult::Ready(()),
-            Some(pod) => PollResult::NotYet(crate::checks::describe(pod)),
+            Some(pod) => PollResult::NotYet(crate::context::checks::describe(pod)),
         })
     })
     .await

@@ -1,7 +1,6 @@
 //! Metrics: those of the stack over TLS, and those of our own exporter without TLS, because the operator has no such setting. They are read
 //! through the API server's proxy, where the original's suite runs `curl` in the exporter's container.
 
-use super::reported::exporters;
 use super::{one_node, own, scenario};
 use crate::context::Context;
 use crate::resources::Resources;
@@ -40,7 +39,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 async fn over_tls(ctx: &Context) -> Result<(), StepError> {
-    for pod in exporters(ctx).await? {
+    for pod in ctx.exporters().await? {
         ctx.step(
             "an exporter of the stack has metrics over https",
             ctx.metrics_have(&pod, ("https", api::metrics::RTE_PORT), &FRAGMENTS),
@@ -83,10 +82,11 @@ async fn writes_are_counted(ctx: &Context) -> Result<(), StepError> {
         ctx.pods_running(&[plan.name().to_owned()]).await.map(drop)
     })
     .await?;
-    let pod = exporters(ctx)
+    let pod = ctx
+        .exporters()
         .await?
         .into_iter()
-        .find(|pod| crate::checks::node_of(pod) == Some(node.as_str()))
+        .find(|pod| crate::context::checks::node_of(pod) == Some(node.as_str()))
         .ok_or_else(|| StepError::fail(format!("no exporter runs on {node}")))?;
     ctx.step(
         "its node's exporter has counted writes",

@@ -12,11 +12,11 @@ use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 
 use super::{one_node, scenario};
 use crate::context::Context;
+use crate::context::padding::NUMACELL;
+use crate::context::settle::{counted, fingerprint};
 use crate::observed::NodeTopology;
-use crate::padding::NUMACELL;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, StepError, body};
-use crate::settle::{counted, fingerprint};
 use crate::workload::{PodPlan, ResourceRequest};
 
 /// Number of pods that are created at once, and number of rounds.

@@ -11,11 +11,10 @@ use kube::api::{Api, WatchEvent, WatchParams};
 use serde_json::Value;
 
 use super::endpoint::some_node;
-use super::reported::exporters;
 use super::{one_node, own, scenario};
-use crate::checks::node_of;
 use crate::context::Context;
-use crate::probe::Output;
+use crate::context::checks::node_of;
+use crate::context::probe::Output;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, StepError, body};
@@ -55,7 +54,7 @@ async fn run(ctx: &Context, pod: &Pod, command: &[&str]) -> Result<Output, StepE
 }
 
 async fn status_is_dumped(ctx: &Context) -> Result<(), StepError> {
-    for (index, pod) in exporters(ctx).await?.iter().enumerate() {
+    for (index, pod) in ctx.exporters().await?.iter().enumerate() {
         let node = node_of(pod).unwrap_or_default().to_owned();
         let name = format!("testpod-{index}");
         let exclusive = ResourceRequest::Limits(Resources::literal("1c 32Mi"));
@@ -132,7 +131,7 @@ fn flaw(text: &str, namespace: &str, pod: &str) -> Option<String> {
 
 /// Returns the arguments that make an exporter publish fingerprints like those of the stack.
 async fn fingerprint_arguments(ctx: &Context) -> Result<Vec<String>, StepError> {
-    let sets = own::daemon_sets(ctx).await?;
+    let sets = ctx.exporter_daemon_sets().await?;
     let spec = sets
         .first()
         .and_then(|set| set.spec.as_ref()?.template.spec.as_ref());

@@ -11,12 +11,12 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::{one_node, own, scenario};
-use crate::checks::Rollout;
 use crate::context::Context;
+use crate::context::checks::Rollout;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, StepError, body};
-use crate::scenarios::config;
+use crate::scenarios::attributes;
 
 const CONFIG: &str = "[config][rte]";
 
@@ -74,7 +74,7 @@ async fn every_exporter_has(ctx: &Context, level: LogLevel) -> Result<(), StepEr
         &format!("every exporter is started with {wanted}"),
         ctx.deadlines().settled,
         async || {
-            let sets = own::daemon_sets(ctx).await?;
+            let sets = ctx.exporter_daemon_sets().await?;
             Ok(match sets.iter().find(|set| !has_argument(set, &wanted)) {
                 None => PollResult::Ready(()),
                 Some(set) => PollResult::NotYet(format!("{} is not", set.name_any())),
@@ -154,7 +154,7 @@ async fn rolled_out(ctx: &Context) -> Result<(), StepError> {
         "all exporters are rolled out",
         ctx.deadlines().installed,
         async || {
-            let sets = own::daemon_sets(ctx).await?;
+            let sets = ctx.exporter_daemon_sets().await?;
             let mut rollouts = sets.iter().map(|set| (set, Rollout::of(set)));
             let behind = rollouts.find(|(_, rollout)| !rollout.is_over());
             Ok(match behind {
@@ -210,11 +210,11 @@ async fn exporters_are_configured(ctx: &Context) -> Result<(), StepError> {
             ))
         })
         .await?;
-        let handed = config::config_of(&map)?;
-        for node in config::nodes_of(ctx, &pool).await? {
+        let handed = attributes::config_of(&map)?;
+        for node in attributes::nodes_of(ctx, &pool).await? {
             ctx.step(
                 format!("{node}: kubelet, ConfigMap and NRT say the same"),
-                config::agree(ctx, &node, &handed),
+                attributes::agree(ctx, &node, &handed),
             )
             .await?;
         }

@@ -1,12 +1,11 @@
 //! An exporter of the scenario itself: a pod like those of the stack, started with other arguments.
 
-use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use kube::api::{Api, ObjectMeta, PostParams};
 
 use crate::context::{Context, RUN_LABEL};
-use crate::ledger::{ObjectRef, Undo};
+use crate::ledger::ObjectRef;
 use crate::recorder::PollResult;
 use crate::scenario::StepError;
 
@@ -20,25 +19,6 @@ const PRIVATE_ARGUMENTS: [&str; 4] = [
     "--add-nrt-owner=false",
     "--metrics-mode=disabled",
 ];
-
-/// Returns the exporters' daemon sets.
-pub(in crate::scenarios) async fn daemon_sets(ctx: &Context) -> Result<Vec<DaemonSet>, StepError> {
-    let all = Api::<DaemonSet>::all(ctx.client());
-    let mut sets = all.list(&ListParams::default()).await?.items;
-    sets.retain(|set| {
-        let labels = set
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.template.metadata.as_ref()?.labels.as_ref());
-        labels
-            .and_then(|labels| labels.get(api::labels::RTE_POD))
-            .is_some_and(|value| value == api::labels::RTE_POD_VALUE)
-    });
-    if sets.is_empty() {
-        return Err(StepError::fail("no daemon set runs exporters"));
-    }
-    Ok(sets)
-}
 
 /// Returns the exporter's container.
 pub(super) fn exporter(spec: &PodSpec) -> Option<&Container> {
@@ -59,7 +39,7 @@ pub(super) async fn start(
     node: &str,
     arguments: &[&str],
 ) -> Result<Pod, StepError> {
-    let sets = daemon_sets(ctx).await?;
+    let sets = ctx.exporter_daemon_sets().await?;
     let set = sets
         .first()
         .ok_or_else(|| StepError::fail("no daemon set runs exporters"))?;
@@ -102,11 +82,7 @@ pub(super) async fn start(
         spec: Some(spec),
         status: None,
     };
-    let reference = ObjectRef::of(&pod);
-    ctx.recorder.plan(
-        &format!("create {reference}"),
-        Undo::Delete { object: reference },
-    );
+    ctx.recorder.plan_creation(&ObjectRef::of(&pod));
     let pods: Api<Pod> = Api::namespaced(ctx.client(), &namespace);
     Ok(pods.create(&PostParams::default(), &pod).await?)
 }
@@ -120,11 +96,11 @@ pub(super) async fn in_phase(ctx: &Context, pod: &Pod, phase: &str) -> Result<()
         ctx.deadlines().running,
         async || {
             let pod = pods.get(&name).await?;
-            let seen = crate::checks::phase(&pod);
+            let seen = crate::context::checks::phase(&pod);
             Ok(if seen == phase {
                 PollResult::Ready(())
             } else {
-                PollResult::NotYet(crate::checks::describe(&pod))
+                PollResult::NotYet(crate::context::checks::describe(&pod))
             })
         },
     )

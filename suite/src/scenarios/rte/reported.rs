@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, LogParams};
+use kube::api::{Api, LogParams};
 
 use super::{one_node, scenario};
 use crate::context::Context;
@@ -28,18 +28,6 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Returns the exporters' pods.
-pub(in crate::scenarios) async fn exporters(ctx: &Context) -> Result<Vec<Pod>, StepError> {
-    let label = ListParams::default().labels("name=resource-topology");
-    let pods = Api::<Pod>::all(ctx.client()).list(&label).await?.items;
-    if pods.is_empty() {
-        return Err(StepError::fail(
-            "no pod has the label name=resource-topology",
-        ));
-    }
-    Ok(pods)
-}
-
 async fn conditions_hold(ctx: &Context) -> Result<(), StepError> {
     for kind in [
         api::conditions::POD_RESOURCES_FETCHED,
@@ -62,7 +50,7 @@ pub(super) async fn condition_on_every_exporter(
 ) -> Result<(), StepError> {
     let what = format!("{kind} is {} on every exporter", wanted[0]);
     ctx.until(&what, ctx.deadlines().settled, async || {
-        for pod in exporters(ctx).await? {
+        for pod in ctx.exporters().await? {
             let status = pod.status.as_ref();
             let conditions = status.and_then(|status| status.conditions.as_ref());
             let mut conditions = conditions.into_iter().flatten();
@@ -92,7 +80,7 @@ async fn refresh_is_logged(ctx: &Context) -> Result<(), StepError> {
     ctx.step(
         "every exporter logs that it follows the node",
         ctx.until("the logs say so", ctx.deadlines().settled, async || {
-            for pod in exporters(ctx).await? {
+            for pod in ctx.exporters().await? {
                 let container = LogParams {
                     container: Some("resource-topology-exporter".to_owned()),
                     ..LogParams::default()

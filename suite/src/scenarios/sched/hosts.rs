@@ -5,17 +5,19 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams};
 
-use super::{SPREAD, replicas_are, scenario, several_replicas};
-use crate::checks::{describe, node_of, phase};
+use super::SPREAD;
+use super::replicas::{replicas_are, several_replicas};
 use crate::context::Context;
+use crate::context::checks::{describe, node_of, phase};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, StepError, body};
-use crate::scenarios::schedrst::witness;
+use crate::scenarios::steps;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    vec![scenario(
+    vec![SPREAD.scenario(
         "sched/host-down",
-        SPREAD,
+        None,
+        "",
         "should wait for a node of its own when a replica loses its node",
         body(|ctx| Box::pin(replica_waits_for_its_own_node(ctx))),
     )]
@@ -75,7 +77,7 @@ async fn replica_waits_for_its_own_node(ctx: &Context) -> Result<(), StepError> 
             };
             let first = waits().await?;
             // a scheduler has placed a pod since, and the successor still waits
-            witness(ctx).await?;
+            steps::default_scheduler_places_a_pod(ctx).await?;
             let again = waits().await?;
             if first == again {
                 return Ok(());

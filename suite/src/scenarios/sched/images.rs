@@ -5,10 +5,17 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::{UPDATES, deployments, replicas, replicas_are, scenario};
+use super::replicas::{replicas, replicas_are};
+use super::{UPDATES, deployments};
 use crate::context::Context;
+use crate::context::checks::first_container;
 use crate::scenario::{Scenario, StepError, body};
+use crate::scenarios::area::Area;
 
+const VALIDATION: Area = Area {
+    context: "[Scheduler] image validation",
+    ..UPDATES
+};
 /// A reference by tag, which can be moved to another image.
 const BY_TAG: &str = "quay.io/openshift-kni/scheduler-plugins:4.12-snapshot";
 /// A digest that an operator does not trust by default.
@@ -18,15 +25,17 @@ const TRUSTED: &str = "SCHEDULER_IMAGE_DIGESTS";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario(
+        UPDATES.scenario(
             "sched/image-change",
-            UPDATES,
+            None,
+            "",
             "should change the image",
             body(|ctx| Box::pin(image_is_changed(ctx))),
         ),
-        scenario(
+        VALIDATION.scenario(
             "sched/image-validation",
-            "[Scheduler] image validation",
+            None,
+            "",
             "should refuse images that are not pinned to a trusted digest",
             body(|ctx| Box::pin(only_trusted_images_are_run(ctx))),
         ),
@@ -35,12 +44,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 
 /// Returns the image of the first container.
 fn image(deployment: &Deployment) -> String {
-    let pod = deployment
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.template.spec.as_ref());
-    let container = pod.and_then(|pod| pod.containers.first());
-    container
+    let template = deployment.spec.as_ref().map(|spec| &spec.template);
+    first_container(template)
         .and_then(|one| one.image.clone())
         .unwrap_or_default()
 }

@@ -1,103 +1,48 @@
 //! The scheduler is created for its resource and deleted with it (scenarios-other.md 4.1, 4.2).
 
 use api::{conditions, labels, names};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 
-use super::{deployments, replicas, replicas_are, scenario};
-use crate::checks::node_of;
+use super::replicas::{replicas, replicas_are};
+use super::{UPDATES, deployments};
 use crate::context::Context;
+use crate::context::checks::node_of;
 use crate::ledger::ObjectRef;
 use crate::scenario::{Scenario, StepError, body};
-use crate::scenarios::{labels as all_labels, title};
+use crate::scenarios::area::Area;
 
-const INSTALL: &str = "[Scheduler] install";
+const INSTALL: Area = Area {
+    context: "[Scheduler] install",
+    ..UPDATES
+};
+const UNINSTALL: Area = Area {
+    context: "[Scheduler] uninstall",
+    ..UPDATES
+};
 const DEFINITION: &str = "numaresourcesschedulers.nodetopology.openshift.io";
 /// Default number of replicas on a control plane with at least this many nodes; with fewer nodes there is a single replica
 /// (operator.md 5.5).
 const REPLICATED: usize = 3;
 
-/// Objects of the scheduler (operator.md 6.1): version, kind, name in URLs, name, and whether it is in the stack's namespace.
-const OBJECTS: [(&str, &str, &str, &str, bool); 9] = [
-    (
-        "v1",
-        "ServiceAccount",
-        "serviceaccounts",
-        names::SCHEDULER,
-        true,
-    ),
-    (
-        "v1",
-        "ConfigMap",
-        "configmaps",
-        names::SCHEDULER_CONFIG_MAP,
-        true,
-    ),
-    (
-        "apps/v1",
-        "Deployment",
-        "deployments",
-        names::SCHEDULER,
-        true,
-    ),
-    (
-        RBAC,
-        "ClusterRole",
-        "clusterroles",
-        names::SCHEDULER_CLUSTER_ROLE,
-        false,
-    ),
-    (
-        RBAC,
-        "ClusterRoleBinding",
-        "clusterrolebindings",
-        names::SCHEDULER_CLUSTER_ROLE,
-        false,
-    ),
-    (RBAC, "Role", "roles", names::SCHEDULER_LEADER_ROLE, true),
-    (
-        RBAC,
-        "RoleBinding",
-        "rolebindings",
-        names::SCHEDULER_LEADER_ROLE,
-        true,
-    ),
-    (
-        NETWORK,
-        "NetworkPolicy",
-        "networkpolicies",
-        "scheduler-default-deny-all",
-        true,
-    ),
-    (
-        NETWORK,
-        "NetworkPolicy",
-        "networkpolicies",
-        "scheduler-egress-to-api-server",
-        true,
-    ),
-];
-const RBAC: &str = "rbac.authorization.k8s.io/v1";
-const NETWORK: &str = "networking.k8s.io/v1";
-
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        Scenario {
-            test_id: Some(48598),
-            title: title(INSTALL, Some(48598), "", "should install the scheduler"),
-            labels: all_labels(&["disruptive", "scheduler"], "tier2"),
-            ..scenario(
-                "sched/install",
-                INSTALL,
-                "",
-                body(|ctx| Box::pin(resource_brings_the_scheduler(ctx))),
-            )
-        },
-        scenario(
+        INSTALL.scenario(
+            "sched/install",
+            48598,
+            "tier2",
+            "should install the scheduler",
+            body(|ctx| Box::pin(resource_brings_the_scheduler(ctx))),
+        ),
+        UNINSTALL.scenario(
             "sched/uninstall",
-            "[Scheduler] uninstall",
+            None,
+            "",
             "should leave nothing of the scheduler",
             body(|ctx| Box::pin(nothing_is_left(ctx))),
         ),
@@ -161,41 +106,32 @@ async fn resource_brings_the_scheduler(ctx: &Context) -> Result<(), StepError> {
     .await
 }
 
+/// Returns the objects of the scheduler (operator.md 6.1).
+fn objects() -> [ObjectRef; 9] {
+    let here = Some(names::NAMESPACE);
+    [
+        ObjectRef::named::<ServiceAccount>(here, names::SCHEDULER),
+        ObjectRef::named::<ConfigMap>(here, names::SCHEDULER_CONFIG_MAP),
+        ObjectRef::named::<Deployment>(here, names::SCHEDULER),
+        ObjectRef::named::<ClusterRole>(None, names::SCHEDULER_CLUSTER_ROLE),
+        ObjectRef::named::<ClusterRoleBinding>(None, names::SCHEDULER_CLUSTER_ROLE),
+        ObjectRef::named::<Role>(here, names::SCHEDULER_LEADER_ROLE),
+        ObjectRef::named::<RoleBinding>(here, names::SCHEDULER_LEADER_ROLE),
+        ObjectRef::named::<NetworkPolicy>(here, "scheduler-default-deny-all"),
+        ObjectRef::named::<NetworkPolicy>(here, "scheduler-egress-to-api-server"),
+    ]
+}
+
 async fn nothing_is_left(ctx: &Context) -> Result<(), StepError> {
     ctx.scheduler_resource().await?;
-    let objects = OBJECTS.map(
-        |(api_version, kind, plural, name, is_namespaced)| ObjectRef {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-            namespace: is_namespaced.then(|| names::NAMESPACE.to_owned()),
-            name: name.to_owned(),
-        },
-    );
-    ctx.step("all of the scheduler is there", async {
-        for object in &objects {
-            if object
-                .api(&ctx.client())
-                .get_opt(&object.name)
-                .await?
-                .is_none()
-            {
-                return Err(StepError::fail(format!("{object} is missing")));
-            }
-        }
-        Ok(())
-    })
-    .await?;
+    let objects = objects();
+    ctx.step("all of the scheduler is there", ctx.are_there(&objects))
+        .await?;
     let removed = ctx
         .step("its resource is deleted", ctx.remove_scheduler())
         .await?;
-    ctx.step("nothing of it is left", async {
-        for object in &objects {
-            ctx.is_gone(object).await?;
-        }
-        Ok(())
-    })
-    .await?;
+    ctx.step("nothing of it is left", ctx.are_gone(&objects))
+        .await?;
     ctx.step("the scheduler is back", ctx.restore_scheduler(&removed))
         .await
 }

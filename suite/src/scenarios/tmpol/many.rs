@@ -1,13 +1,21 @@
 //! Group C: pods with one or more containers run on the one node whose zones fit them.
 
-use super::{CONTEXT, LABELS};
-use crate::arena::Fit;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::AREA;
 use crate::context::Context;
+use crate::context::arena::{Arena, Fit};
 use crate::resources::{DeviceNames, Resources};
 use crate::scenario::{Need, Scenario, Scope, StepError, body};
-use crate::scenarios::{labels, lists, title};
+use crate::scenarios::area::Area;
+use crate::scenarios::{lists, steps};
 use crate::workload::{PodPlan, ResourceRequest};
-use k8s_openapi::api::core::v1::Pod;
+
+const SUITABLE: Area = Area {
+    context: "[serial][disruptive][scheduler] numaresources workload placement considering TM policy \
+        [placement] cluster with multiple worker nodes suitable",
+    ..AREA
+};
 
 /// Containers, init containers, and what is left free in each zone of the unsuitable nodes and of the target. An empty target list means
 /// the containers' own amounts.
@@ -228,21 +236,15 @@ static ROWS: &[Row] = &[
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    ROWS.iter()
-        .map(|row| Scenario {
-            id: row.id,
-            test_id: Some(row.test_id),
-            title: title(
-                &format!("{CONTEXT} [placement] cluster with multiple worker nodes suitable"),
-                Some(row.test_id),
-                row.tags(),
-                row.text,
-            ),
-            labels: labels(LABELS, row.labels),
+    let scenario = |row: &'static Row| {
+        let run = body(move |ctx| Box::pin(run(ctx, row)));
+        let text = (row.tags(), row.text);
+        Scenario {
             needs: row.needs(2),
-            body: body(move |ctx| Box::pin(run(ctx, row))),
-        })
-        .collect()
+            ..SUITABLE.tagged(row.id, row.test_id, row.labels, text, run)
+        }
+    };
+    ROWS.iter().map(scenario).collect()
 }
 
 impl Row {
@@ -287,16 +289,11 @@ impl Row {
         )
     }
 
-    /// Plans the pod of the row, to be confined to an arena.
-    pub(super) fn plan(&self, ctx: &Context) -> PodPlan {
-        let devices = &ctx.facts().devices;
-        let plan = PodPlan::new(
-            "testpod",
-            ctx.scheduler(),
-            self.containers(devices)
-                .into_iter()
-                .map(ResourceRequest::Limits),
-        );
+    /// Plans the pod of the row.
+    pub(super) fn plan(&self, ctx: &Context, arena: &Arena) -> PodPlan {
+        let containers = self.containers(&ctx.facts().devices);
+        let containers = containers.into_iter().map(ResourceRequest::Limits);
+        let plan = arena.plan(ctx, "testpod", containers);
         if self.init.is_empty() {
             return plan;
         }
@@ -332,55 +329,25 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
         row.scope.as_str()
     );
     let arena = ctx.step(title, ctx.arena(Some(row.scope), 2, &fit)).await?;
+    let (target, others) = (row.target(&devices), row.unsuitable(&devices));
     ctx.step(
         "one node is padded so that only it fits, the others so that they fit by sums alone",
-        async {
-            let mut pads = ctx
-                .pad(arena.target(), &row.target(&devices), "target")
-                .await?;
-            for node in arena.others() {
-                pads.extend(
-                    ctx.pad(node, &row.unsuitable(&devices), "unsuitable")
-                        .await?,
-                );
-            }
-            ctx.padded(&pads).await
-        },
+        ctx.pad_target_and_others(&arena, &target, &others, "unsuitable"),
     )
     .await?;
-    ctx.step(
-        "the target is the last choice without NUMA knowledge",
-        ctx.make_last_choice(&arena),
-    )
-    .await?;
-    let before = ctx.baseline_of(&arena.target().node).await?;
+    let before = steps::target_is_last_choice(ctx, &arena).await?;
 
-    let plan = arena.confine(row.plan(ctx));
-    let pod = ctx
-        .step("the pod runs", async {
-            ctx.create(plan.pod()).await?;
-            ctx.pods_running(&[plan.name().to_owned()]).await
-        })
-        .await?
-        .remove(0);
-    ctx.step("the pod is on the one node whose zones fit it", async {
-        ctx.on_node(&pod, &before.node)
-    })
-    .await?;
-    ctx.step(
-        "the scheduler under test placed it",
-        ctx.scheduled_by_stack(&pod),
-    )
-    .await?;
+    let plan = row.plan(ctx, &arena);
+    let pod = steps::pod_runs(ctx, "the pod runs", &plan).await?;
+    let title = "the pod is on the one node whose zones fit it";
+    steps::pod_is_on(ctx, title, &pod, &before.node).await?;
+    steps::stack_placed(ctx, &pod).await?;
     ctx.step(
         format!("the target's zones account for {total}"),
         ctx.accounted(&before, &total, is_guaranteed(&containers), row.scope),
     )
     .await?;
-    ctx.step("after the pod's deletion the zones are as before", async {
-        ctx.delete::<Pod>(plan.name()).await?;
-        ctx.settle().await?;
-        ctx.restored(&before).await
-    })
-    .await
+    let title = "after the pod's deletion the zones are as before";
+    let deletion = ctx.delete::<Pod>(plan.name());
+    steps::zones_are_restored_after(ctx, title, deletion, &before).await
 }

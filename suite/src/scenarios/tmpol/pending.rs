@@ -1,15 +1,29 @@
 //! Group D: pods that fit the one free node, but no zone of it, stay pending for that reason.
 
-use super::many::Row;
-use super::{CONTEXT, LABELS};
-use crate::arena::Fit;
-use crate::context::Context;
-use crate::resources::Resources;
-use crate::scenario::{Scenario, Scope, StepError, body};
-use crate::scenarios::{labels, title};
 use k8s_openapi::api::core::v1::Pod;
 
-const TABLE: &str = "[placement][unsched] cluster with one worker nodes suitable";
+use super::many::Row;
+use crate::context::Context;
+use crate::context::arena::Fit;
+use crate::resources::Resources;
+use crate::scenario::{Scenario, Scope, StepError, body};
+use crate::scenarios::area::Area;
+use crate::scenarios::steps;
+
+const AREA: Area = Area {
+    context: "[serial][disruptive][scheduler] numaresources workload placement considering TM policy \
+        [placement][unsched] cluster with one worker nodes suitable",
+    labels: &[
+        "disruptive",
+        "scheduler",
+        "feature:wlplacement",
+        "feature:tmpol",
+        "placement",
+        "unsched",
+        "feature:unsched",
+    ],
+    needs: &[],
+};
 const CANNOT_ALIGN: &str = "pod with two gu cnt keep on pending because cannot align the second container to a single numa node";
 const HP: &str = "4c 4Gi h2=32 h1=1; 4c 4Gi h2=32 h1=1";
 const SMALL: &str = "1c 4Gi h2=32 h1=1; 4c 4Gi h2=32 h1=1";
@@ -215,25 +229,15 @@ static ROWS: &[PendingRow] = &[
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    ROWS.iter()
-        .map(|PendingRow { row, reason }| {
-            let mut common = LABELS.to_vec();
-            common.extend(["placement", "unsched", "feature:unsched"]);
-            Scenario {
-                id: row.id,
-                test_id: Some(row.test_id),
-                title: title(
-                    &format!("{CONTEXT} {TABLE}"),
-                    Some(row.test_id),
-                    row.tags(),
-                    row.text,
-                ),
-                labels: labels(&common, row.labels),
-                needs: row.needs(2),
-                body: body(move |ctx| Box::pin(run(ctx, row, reason))),
-            }
-        })
-        .collect()
+    let scenario = |PendingRow { row, reason }: &'static PendingRow| {
+        let run = body(move |ctx| Box::pin(run(ctx, row, reason)));
+        let text = (row.tags(), row.text);
+        Scenario {
+            needs: row.needs(2),
+            ..AREA.tagged(row.id, row.test_id, row.labels, text, run)
+        }
+    };
+    ROWS.iter().map(scenario).collect()
 }
 
 async fn run(ctx: &Context, row: &Row, reason: &str) -> Result<(), StepError> {
@@ -246,20 +250,15 @@ async fn run(ctx: &Context, row: &Row, reason: &str) -> Result<(), StepError> {
     let arena = ctx
         .step(title, ctx.arena(Some(row.scope), 2, &Fit::Zone(total)))
         .await?;
-    ctx.step("one node is padded so that the pod fits its sums but not its zones, the others so that it fits nowhere", async {
-        let mut pads = ctx.pad(arena.target(), &row.target(&devices), "target").await?;
-        for node in arena.others() {
-            pads.extend(ctx.pad(node, &row.unsuitable(&devices), "unsuitable").await?);
-        }
-        ctx.padded(&pads).await
-    })
+    let (target, others) = (row.target(&devices), row.unsuitable(&devices));
+    ctx.step(
+        "one node is padded so that the pod fits its sums but not its zones, the others so that it fits nowhere",
+        ctx.pad_target_and_others(&arena, &target, &others, "unsuitable"),
+    )
     .await?;
-    let plan = arena.confine(row.plan(ctx));
-    ctx.step(format!("the pod stays pending: {reason}"), async {
-        ctx.create(plan.pod()).await?;
-        ctx.stay_pending(&[plan.name().to_owned()], reason).await
-    })
-    .await?;
+    let plan = row.plan(ctx, &arena);
+    let title = format!("the pod stays pending: {reason}");
+    steps::pod_stays_pending(ctx, title, &plan, reason).await?;
     ctx.step(
         "the pod is gone after its deletion",
         ctx.delete::<Pod>(plan.name()),

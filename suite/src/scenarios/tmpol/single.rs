@@ -1,12 +1,24 @@
 //! Groups A and B: one Guaranteed container in one zone, alone or from a deployment.
 
-use super::{CONTEXT, LABELS};
-use crate::arena::Fit;
+use super::AREA;
 use crate::context::Context;
+use crate::context::arena::Fit;
 use crate::resources::Resources;
 use crate::scenario::{Need, Scenario, Scope, StepError, body};
-use crate::scenarios::{labels, title};
-use crate::workload::{PodPlan, ResourceRequest};
+use crate::scenarios::area::Area;
+use crate::scenarios::steps;
+use crate::workload::ResourceRequest;
+
+const PODS: Area = Area {
+    context: "[serial][disruptive][scheduler] numaresources workload placement considering TM policy \
+        a guaranteed pod with one container should be scheduled into one NUMA zone",
+    ..AREA
+};
+const DEPLOYMENTS: Area = Area {
+    context: "[serial][disruptive][scheduler] numaresources workload placement considering TM policy \
+        a deployment with a guaranteed pod with one container should be scheduled into one NUMA zone",
+    ..AREA
+};
 
 struct Row {
     id: &'static str,
@@ -103,27 +115,29 @@ static ROWS: &[Row] = &[
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    ROWS.iter()
-        .map(|row| {
-            let table = if row.deployment {
-                "a deployment with a guaranteed pod with one container should be scheduled into one NUMA zone"
-            } else {
-                "a guaranteed pod with one container should be scheduled into one NUMA zone"
-            };
-            let tags = format!("[tmscope:{}]", if row.scope == Scope::Pod { "pod" } else { "cnt" });
-            Scenario {
-                id: row.id,
-                test_id: Some(row.test_id),
-                title: title(&format!("{CONTEXT} {table}"), Some(row.test_id), &tags, row.text),
-                labels: labels(LABELS, row.labels),
-                needs: vec![
-                    Need::Nodes { count: 2, scope: Some(row.scope) },
-                    Need::Zone { count: 2, scope: Some(row.scope), request: row.request },
-                ],
-                body: body(move |ctx| Box::pin(run(ctx, row))),
-            }
-        })
-        .collect()
+    let scenario = |row: &'static Row| {
+        let area = if row.deployment { DEPLOYMENTS } else { PODS };
+        let tags = match row.scope {
+            Scope::Container => "[tmscope:cnt]",
+            Scope::Pod => "[tmscope:pod]",
+        };
+        let run = body(move |ctx| Box::pin(run(ctx, row)));
+        Scenario {
+            needs: vec![
+                Need::Nodes {
+                    count: 2,
+                    scope: Some(row.scope),
+                },
+                Need::Zone {
+                    count: 2,
+                    scope: Some(row.scope),
+                    request: row.request,
+                },
+            ],
+            ..area.tagged(row.id, row.test_id, row.labels, (tags, row.text), run)
+        }
+    };
+    ROWS.iter().map(scenario).collect()
 }
 
 async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
@@ -138,58 +152,23 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
             ctx.arena(Some(row.scope), 2, &Fit::Zone(request.clone())),
         )
         .await?;
-    let free = Resources::literal(row.free);
-    ctx.step(
-        format!("all nodes but the target are padded to {free} a zone"),
-        ctx.pad_others(&arena, &free),
-    )
-    .await?;
-    ctx.step(
-        "the target is the last choice without NUMA knowledge",
-        ctx.make_last_choice(&arena),
-    )
-    .await?;
-    let target = ctx.baseline_of(&arena.target().node).await?;
+    steps::others_are_padded(ctx, &arena, &Resources::literal(row.free)).await?;
+    let target = steps::target_is_last_choice(ctx, &arena).await?;
 
+    let resources = [ResourceRequest::Limits(request.clone())];
     let pod = if row.deployment {
-        let plan = arena.confine(PodPlan::new(
-            "test-dp",
-            ctx.scheduler(),
-            [ResourceRequest::Limits(request.clone())],
-        ));
-        ctx.step("the deployment is complete", async {
-            ctx.create(plan.deployment(1)).await?;
-            ctx.deployment_complete(plan.name(), &plan.selector_labels())
-                .await
-        })
-        .await?
-        .remove(0)
+        let plan = arena.plan(ctx, "test-dp", resources);
+        let title = "the deployment is complete";
+        steps::deployment_is_complete(ctx, title, &plan, 1)
+            .await?
+            .remove(0)
     } else {
-        let plan = arena.confine(PodPlan::new(
-            "testpod",
-            ctx.scheduler(),
-            [ResourceRequest::Limits(request.clone())],
-        ));
-        ctx.step("the pod runs", async {
-            ctx.create(plan.pod()).await?;
-            ctx.pods_running(&[plan.name().to_owned()]).await
-        })
-        .await?
-        .remove(0)
+        let plan = arena.plan(ctx, "testpod", resources);
+        steps::pod_runs(ctx, "the pod runs", &plan).await?
     };
-    ctx.step("the pod is on the one node with a zone for it", async {
-        ctx.on_node(&pod, &target.node)
-    })
-    .await?;
-    ctx.step(
-        "the scheduler under test placed it",
-        ctx.scheduled_by_stack(&pod),
-    )
-    .await?;
+    let title = "the pod is on the one node with a zone for it";
+    steps::pod_is_on(ctx, title, &pod, &target.node).await?;
+    steps::stack_placed(ctx, &pod).await?;
     // a single container is in one zone with either scope
-    ctx.step(
-        format!("one zone of the target accounts for {request}"),
-        ctx.accounted(&target, &request, true, Scope::Pod),
-    )
-    .await
+    steps::one_zone_accounts_for(ctx, &target, &request).await
 }

@@ -6,7 +6,7 @@ use std::fmt::{Display, Write as _};
 
 use api::attributes;
 use api::nrt::v1alpha2::NodeResourceTopology;
-use api::nrt::{self, Zone};
+use api::nrt::{self, ResourceInfo, Zone};
 
 use super::holdings::{self, Holding, Pods, Standing};
 use super::machine::{Amount, NodeFacts, ZoneFacts};
@@ -169,31 +169,43 @@ fn compare_zone(
             .filter(|one| one.resource == resource.name && one.standing == Standing::Active)
             .copied()
             .collect();
-        // memory over several zones is charged in full to each, which may be more than a zone has
-        let available = (allocatable - sum(&counted)).max(0);
-        let terms = terms(&counted);
-        let numbers = [
-            ("capacity", &resource.capacity, capacity, String::new()),
-            (
-                "allocatable",
-                &resource.allocatable,
-                allocatable,
-                String::new(),
-            ),
-            (
-                "available",
-                &resource.available,
-                available,
-                format!(" = {allocatable}{terms}"),
-            ),
-        ];
-        for (what, quantity, expected, terms) in numbers {
-            let place = place(&format!("{} {what}", resource.name));
-            let milli = api::quantity::milli(quantity)
-                .map_err(|error| differs(&place, expected, format!("{:?}: {error}", quantity.0)))?;
-            if Some(milli) != expected.checked_mul(1000) {
-                return Err(differs(place, format!("{expected}{terms}"), &quantity.0));
-            }
+        let place = place(&resource.name);
+        compare_amounts(&place, resource, [capacity, allocatable], &counted)?;
+    }
+    Ok(())
+}
+
+/// Compares the three amounts of a resource in a zone with what there is and what is held of it.
+fn compare_amounts(
+    place: &str,
+    resource: &ResourceInfo,
+    [capacity, allocatable]: [i64; 2],
+    counted: &[&Holding],
+) -> Result<(), Difference> {
+    // memory over several zones is charged in full to each, which may be more than a zone has
+    let available = (allocatable - sum(counted)).max(0);
+    let terms = terms(counted);
+    let numbers = [
+        ("capacity", &resource.capacity, capacity, String::new()),
+        (
+            "allocatable",
+            &resource.allocatable,
+            allocatable,
+            String::new(),
+        ),
+        (
+            "available",
+            &resource.available,
+            available,
+            format!(" = {allocatable}{terms}"),
+        ),
+    ];
+    for (what, quantity, expected, terms) in numbers {
+        let place = format!("{place} {what}");
+        let milli = api::quantity::milli(quantity)
+            .map_err(|error| differs(&place, expected, format!("{:?}: {error}", quantity.0)))?;
+        if Some(milli) != expected.checked_mul(1000) {
+            return Err(differs(place, format!("{expected}{terms}"), &quantity.0));
         }
     }
     Ok(())

@@ -20,6 +20,7 @@ use super::generate::{self, PodSet, Target};
 use super::holdings::Pods;
 use super::machine::NodeFacts;
 use super::oracle::{self, Difference, Uncounted};
+use super::pods::{all_final, all_gone, describe_fully};
 use super::state::{NodeState, Texts};
 
 /// Time for the state files and the NRTs to agree once the NRTs are settled. The kubelet writes its files at once, an exporter looks every
@@ -177,13 +178,7 @@ async fn one(
         delete_first,
         later,
     } = generate::pod_set(seed, number, &targets);
-    let created = try_join_all(pods.into_iter().map(|pod| context.create(pod))).await?;
-    totals.names.extend(
-        created
-            .iter()
-            .filter_map(|pod| Some((pod.uid()?, pod.name_any()))),
-    );
-
+    create(context, pods, totals).await?;
     let mut uncounted = Uncounted::default();
     let outcomes = all_final(context).await?;
     add(
@@ -209,12 +204,7 @@ async fn one(
         );
     }
     if !later.is_empty() {
-        let created = try_join_all(later.into_iter().map(|pod| context.create(pod))).await?;
-        totals.names.extend(
-            created
-                .iter()
-                .filter_map(|pod| Some((pod.uid()?, pod.name_any()))),
-        );
+        create(context, later, totals).await?;
         all_final(context).await?;
         add(
             &mut uncounted,
@@ -231,6 +221,22 @@ async fn one(
         agree(context, nodes, totals, "all pods deleted").await?,
     );
 
+    context.recorder.saw(tally(totals, outcomes, uncounted));
+    Ok(())
+}
+
+async fn create(context: &Context, pods: Vec<Pod>, totals: &mut Totals) -> Result<(), StepError> {
+    let created = try_join_all(pods.into_iter().map(|pod| context.create(pod))).await?;
+    totals.names.extend(
+        created
+            .iter()
+            .filter_map(|pod| Some((pod.uid()?, pod.name_any()))),
+    );
+    Ok(())
+}
+
+/// Adds what one set has shown to the totals, and describes it.
+fn tally(totals: &mut Totals, outcomes: BTreeMap<String, u32>, uncounted: Uncounted) -> String {
     let mut seen: Vec<String> = outcomes
         .iter()
         .map(|(outcome, count)| format!("{count} {outcome}"))
@@ -253,8 +259,7 @@ async fn one(
         entries.sets += 1;
         entries.list.extend(list);
     }
-    context.recorder.saw(seen.join("; "));
-    Ok(())
+    seen.join("; ")
 }
 
 fn now() -> DeleteParams {
@@ -266,109 +271,6 @@ fn add(all: &mut Uncounted, more: Uncounted) {
     all.released_init.extend(more.released_init);
     all.stale.extend(more.stale);
     all.spanning.extend(more.spanning);
-}
-
-/// Waits until every pod is in a state in which it stays. Returns the numbers of pods by outcome.
-async fn all_final(context: &Context) -> Result<BTreeMap<String, u32>, StepError> {
-    let api = context.api::<Pod>();
-    context
-        .until(
-            "every pod is in its final state",
-            context.deadlines().running,
-            async || {
-                let mut outcomes = BTreeMap::new();
-                for pod in api.list(&ListParams::default()).await?.items {
-                    match outcome(&pod) {
-                        Some(outcome) => *outcomes.entry(outcome).or_default() += 1,
-                        None => return Ok(PollResult::NotYet(describe(&pod))),
-                    }
-                }
-                Ok(PollResult::Ready(outcomes))
-            },
-        )
-        .await
-}
-
-async fn all_gone(context: &Context) -> Result<(), StepError> {
-    let api = context.api::<Pod>();
-    context
-        .until("all pods are gone", context.deadlines().gone, async || {
-            let left = api.list(&ListParams::default()).await?.items;
-            Ok(match left.first() {
-                None => PollResult::Ready(()),
-                Some(pod) => PollResult::NotYet(describe(pod)),
-            })
-        })
-        .await
-}
-
-/// Returns the outcome of a pod, if it has one: a running pod runs until it is deleted.
-fn outcome(pod: &Pod) -> Option<String> {
-    let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
-    match status.phase.as_deref()? {
-        "Succeeded" => Some("completed".to_owned()),
-        "Failed" => Some(format!(
-            "refused ({})",
-            status.reason.as_deref().unwrap_or("no reason")
-        )),
-        "Running" => {
-            let statuses = status.container_statuses.as_deref().unwrap_or_default();
-            let running = statuses.iter().all(|one| {
-                one.state
-                    .as_ref()
-                    .is_some_and(|state| state.running.is_some())
-            });
-            let ends = spec.restart_policy.as_deref() == Some("Never");
-            (running && !ends && statuses.len() == spec.containers.len())
-                .then(|| "running".to_owned())
-        }
-        "Pending" => status
-            .conditions
-            .iter()
-            .flatten()
-            .any(|condition| {
-                condition.type_ == "PodScheduled"
-                    && condition.reason.as_deref() == Some("Unschedulable")
-            })
-            .then(|| "unschedulable".to_owned()),
-        _ => None,
-    }
-}
-
-/// Describes a pod in one line.
-fn describe(pod: &Pod) -> String {
-    let status = pod.status.as_ref();
-    format!(
-        "{} on {} is {} {}",
-        pod.name_any(),
-        pod.spec
-            .as_ref()
-            .and_then(|spec| spec.node_name.as_deref())
-            .unwrap_or("no node"),
-        status
-            .and_then(|status| status.phase.as_deref())
-            .unwrap_or("without a phase"),
-        status
-            .and_then(|status| status.reason.as_deref())
-            .unwrap_or_default(),
-    )
-}
-
-/// Describes a pod and its requests.
-fn describe_fully(pod: &Pod) -> String {
-    let mut text = format!("{} {}", pod.uid().unwrap_or_default(), describe(pod));
-    let spec = pod.spec.clone().unwrap_or_default();
-    for container in spec
-        .init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers)
-    {
-        let resources = serde_json::to_string(&container.resources).unwrap_or_default();
-        // writing to a string cannot fail
-        let _ = write!(text, "; {} {resources}", container.name);
-    }
-    text
 }
 
 /// A difference and everything that explains it.

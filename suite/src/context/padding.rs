@@ -8,9 +8,9 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use thiserror::Error;
 
-use crate::arena::Arena;
-use crate::checks::{describe, phase};
 use crate::context::Context;
+use crate::context::arena::Arena;
+use crate::context::checks::{describe, phase};
 use crate::observed::{NodeTopology, Zone};
 use crate::recorder::PollResult;
 use crate::resources::{CPU, MEMORY, Resources};
@@ -99,6 +99,18 @@ pub fn with_base_load(free: &[Resources], base: &Resources) -> Vec<Resources> {
     free
 }
 
+/// Returns the list with a device that only this zone has, so that the kubelet takes all of it from there.
+pub fn pinned_to(list: &Resources, zone: u32) -> Resources {
+    let mut pinned = list.clone();
+    pinned.set(&format!("{NUMACELL}{zone:02}"), 1000);
+    pinned
+}
+
+/// Returns what is left where both zones of a node are left the same.
+pub fn in_both_zones(free: &Resources) -> [Resources; 2] {
+    [free.clone(), free.clone()]
+}
+
 impl Context {
     /// Pads the zones of a node to leave `free[i]` in zone `i` (plus the node's base load in zone 0). Zones beyond the list do not
     /// change.
@@ -117,9 +129,8 @@ impl Context {
                 continue;
             }
             let pod = format!("padpod-{}-{}-{tag}", node.node, zone.id);
-            let mut limits = take.clone();
-            limits.set(&format!("{NUMACELL}{:02}", zone.id), 1000);
-            let plan = PodPlan::new(&pod, SCHEDULER, [ResourceRequest::Limits(limits)])
+            let limits = ResourceRequest::Limits(pinned_to(&take, zone.id));
+            let plan = PodPlan::new(&pod, SCHEDULER, [limits])
                 .with_label("e2e-serial-pad-node", &node.node)
                 .with_label("e2e-serial-pad-numazone", &zone.name)
                 .on_nodes_with(api::labels::HOSTNAME, &node.node);
@@ -230,13 +241,41 @@ impl Context {
         .await
     }
 
+    /// Pads nodes one after another to leave the same amounts in each of them. Does not wait until the padding runs.
+    pub async fn pad_each<'a>(
+        &self,
+        nodes: impl IntoIterator<Item = &'a NodeTopology>,
+        free: &[Resources],
+        tag: &str,
+    ) -> Result<Vec<Pad>, StepError> {
+        let mut pads = Vec::new();
+        for node in nodes {
+            pads.extend(self.pad(node, free, tag).await?);
+        }
+        Ok(pads)
+    }
+
+    /// Pads the target to leave the first amounts, and every other node to leave the others, and waits. `tag` is that of the others'
+    /// padding.
+    pub async fn pad_target_and_others(
+        &self,
+        arena: &Arena,
+        target: &[Resources],
+        others: &[Resources],
+        tag: &str,
+    ) -> Result<Vec<NodeTopology>, StepError> {
+        let mut pads = self.pad(arena.target(), target, "target").await?;
+        pads.extend(self.pad_each(arena.others(), others, tag).await?);
+        self.padded(&pads).await
+    }
+
     /// Pads every node but the target to leave the same amounts in each zone, and waits.
     pub async fn pad_others(
         &self,
         arena: &Arena,
         free: &Resources,
     ) -> Result<Vec<NodeTopology>, StepError> {
-        let free = [free.clone(), free.clone()];
+        let free = in_both_zones(free);
         let pads = arena.others().map(|node| self.pad(node, &free, "others"));
         let pads = try_join_all(pads).await?;
         self.padded(&pads.concat()).await

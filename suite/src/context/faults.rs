@@ -1,4 +1,7 @@
 //! Faults that occur while a scenario works, on a cluster that was brought up for the run.
+//!
+//! What can be disturbed is a `Disturbance` of the testbed. A story that injects one needs [`Need::Faults`](crate::scenario::Need::Faults) with
+//! the part of the cluster that it is in, so that it is skipped where that cannot be disturbed.
 
 use std::time::Duration;
 

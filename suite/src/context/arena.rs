@@ -12,7 +12,7 @@ use crate::facts::is_candidate;
 use crate::observed::NodeTopology;
 use crate::resources::Resources;
 use crate::scenario::{Scope, StepError};
-use crate::workload::PodPlan;
+use crate::workload::{PodPlan, ResourceRequest};
 
 /// Label of the nodes of a scenario; the value is its namespace.
 pub const ARENA_LABEL: &str = "numaresources-tests/arena";
@@ -62,9 +62,29 @@ impl Arena {
             .map(|(_, node)| node)
     }
 
+    /// Returns the target among these NRTs. It is an error if it is not there.
+    pub fn target_in<'a>(
+        &self,
+        topologies: &'a [NodeTopology],
+    ) -> Result<&'a NodeTopology, StepError> {
+        let target = &self.target().node;
+        let found = topologies.iter().find(|node| node.node == *target);
+        found.ok_or_else(|| StepError::fail(format!("the NRT of {target} is gone")))
+    }
+
     /// Returns the names of all nodes.
     pub fn names(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.node.clone()).collect()
+    }
+
+    /// Plans a pod that the scheduler under test places on one of these nodes.
+    pub fn plan(
+        &self,
+        ctx: &Context,
+        name: &str,
+        containers: impl IntoIterator<Item = ResourceRequest>,
+    ) -> PodPlan {
+        self.confine(PodPlan::new(name, ctx.scheduler(), containers))
     }
 
     /// Returns the same pod, confined to these nodes.

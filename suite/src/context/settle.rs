@@ -14,8 +14,8 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 
 use crate::context::Context;
-use crate::observed::NodeTopology;
-use crate::padding::NUMACELL;
+use crate::context::padding::NUMACELL;
+use crate::observed::{NodeTopology, topology_of};
 use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources, is_native};
 use crate::scenario::StepError;
@@ -41,9 +41,7 @@ impl Context {
 
     /// Like [`Context::baseline`], for one node.
     pub async fn baseline_of(&self, node: &str) -> Result<NodeTopology, StepError> {
-        let nodes = self.baseline().await?;
-        let found = nodes.into_iter().find(|topology| topology.node == node);
-        found.ok_or_else(|| StepError::fail(format!("node {node} has no NRT")))
+        topology_of(&self.baseline().await?, node).cloned()
     }
 
     /// Returns what the nodes lack now and had at the end of the set-up.

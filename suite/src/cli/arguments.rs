@@ -1,0 +1,211 @@
+//! The arguments of `numaresources-tests`, and its help text.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use testbed::cli::{NameArgs, PlanArgs, RootArgs, UpArgs};
+
+use crate::select::Selection;
+
+const EXAMPLES: &str = "\
+Examples:
+  numaresources-tests --label tier0
+      brings up a cluster in this program and runs the release-blocking scenarios on it
+  numaresources-tests --label tier0 --cluster local
+      the same on a cluster of real Kubernetes parts on this machine
+  KUBECONFIG=~/.kube/config numaresources-tests --tier-up-to 1
+      runs tiers 0 and 1 on that cluster, which has to be marked as usable for disruptive tests
+  numaresources-tests --cluster local --focus 'tmpol/.*-pod$' --verbose
+  numaresources-tests cluster up --with-stack
+  numaresources-tests --cluster kept tmpol/pend-cpu-cnt
+      one scenario on a cluster that is kept with the stack on it, as often as you like: without set-up, programs that changed are built and restarted
+  numaresources-tests --list --label 'feature: containsAny {tmpol, unsched} && !slow'
+
+Exit codes: 0 all passed; 1 set-up failed; 2 a scenario failed; 127 usage error; 130 interrupted.
+Ctrl-C stops the running scenario, undoes what was changed and reports; a second one ends the program at once.";
+
+/// Runs conformance scenarios of a NUMA-aware scheduling stack on a cluster, one after another.
+#[derive(Debug, Parser)]
+#[command(name = "numaresources-tests", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Option<Command>,
+    #[command(flatten)]
+    pub(super) run: RunArgs,
+}
+
+/// What is done instead of a run.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Bring a cluster up or down, or look at it
+    Cluster {
+        #[command(subcommand)]
+        command: Cluster,
+    },
+    /// Show a recorded run again, from its event log
+    Report {
+        /// The event log of a run (events.jsonl)
+        file: PathBuf,
+        /// Also write a JUnit report of it here
+        #[arg(long, value_name = "FILE")]
+        report_file: Option<PathBuf>,
+        /// Show changes and artefacts, too
+        #[arg(long)]
+        verbose: bool,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Bring a cluster up or down, or look at it
+#[derive(Debug, Subcommand)]
+pub(super) enum Cluster {
+    /// Bring up a cluster that lives until `down`
+    Up(ClusterUpArgs),
+    /// Bring up a cluster for the time of one command, which finds it by KUBECONFIG
+    Run(testbed::cli::RunArgs),
+    /// End a cluster and remove everything that it left
+    Down(NameArgs),
+    /// Tell which clusters there are, and which builds of the stack run on them
+    Status(RootArgs),
+}
+
+/// How a cluster is brought up that stays.
+#[derive(Debug, clap::Args)]
+pub(super) struct ClusterUpArgs {
+    #[command(flatten)]
+    pub(super) up: UpArgs,
+    /// Install the stack, too, and keep it: scenarios then start at once, with `--cluster kept`
+    #[arg(long)]
+    pub(super) with_stack: bool,
+}
+
+/// What `--cluster` names: a [`ClusterSource`](crate::setup::ClusterSource) without its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SourceName {
+    /// Our own API server and simulated nodes, brought up for the run: no privileges, nothing to install
+    Embedded,
+    /// Real Kubernetes parts on this machine, brought up for the run
+    Local,
+    /// The cluster of the kubeconfig file
+    Kubeconfig,
+    /// The cluster that `cluster up` brought up; with its stack, where that was asked for with `--with-stack`
+    Kept,
+}
+
+/// What a run is asked for.
+#[derive(Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    pub(super) selection: Selection,
+    /// Print the selected scenarios with their labels and run nothing
+    #[arg(long, help_heading = "Selection")]
+    pub(super) list: bool,
+    /// Print what would be done and do nothing
+    #[arg(long, help_heading = "Selection")]
+    pub(super) dry_run: bool,
+
+    /// Where to run [default: kubeconfig when KUBECONFIG is set, else embedded]
+    #[arg(long, value_enum, help_heading = "Cluster")]
+    pub(super) cluster: Option<SourceName>,
+    /// Name of the kept cluster [default: default]
+    #[arg(long, value_name = "NAME", help_heading = "Cluster")]
+    pub(super) name: Option<String>,
+    /// The kubeconfig file
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "KUBECONFIG",
+        hide_env_values = true,
+        help_heading = "Cluster"
+    )]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// Install the stack where it is missing; what was installed is removed at the end
+    #[arg(long, help_heading = "Cluster")]
+    pub(super) setup: bool,
+    /// Directory of the manifests that install the stack [default: built in]
+    #[arg(long, value_name = "DIR", help_heading = "Cluster")]
+    pub(super) manifests: Option<PathBuf>,
+    /// Scheduler that test pods name [default: that of the NUMAResourcesScheduler, once it is available]
+    #[arg(long, value_name = "NAME", help_heading = "Cluster")]
+    pub(super) scheduler_name: Option<String>,
+    /// Directory of our own clusters [default: ~/.local/state/numaresources]
+    #[arg(long, value_name = "DIR", help_heading = "Cluster of our own")]
+    pub(super) state_root: Option<PathBuf>,
+    /// Clusters to spread the scenarios over; each runs one at a time [default: embedded: 1 for 12 scenarios, at most 2 a processor and 4; local: 1]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(1..=16),
+        help_heading = "Cluster of our own"
+    )]
+    pub(super) clusters: Option<u8>,
+    #[command(flatten, next_help_heading = "Cluster of our own")]
+    pub(super) plan: PlanArgs,
+
+    /// The JUnit report [default: nrop/e2e-serial-run.xml below the artefacts directory]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(super) report_file: Option<PathBuf>,
+    /// Directory for reports, logs and what is collected from failures
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "artifacts",
+        help_heading = "Output"
+    )]
+    pub(super) artifacts: PathBuf,
+    /// Show the beginning of each step, every change, and every file that is written
+    #[arg(long, short, help_heading = "Output")]
+    pub(super) verbose: bool,
+    /// No colours [also with NO_COLOR, and when the output is no terminal]
+    #[arg(long, help_heading = "Output")]
+    pub(super) no_color: bool,
+    /// Stretch or shorten all time limits by this factor
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor, help_heading = "Output")]
+    pub(super) deadline_factor: f64,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.01..=100.0).contains(&factor) {
+        Ok(factor)
+    } else {
+        Err("must be between 0.01 and 100".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn ids_and_subcommands_are_told_apart() {
+        let cli = Cli::try_parse_from(["x", "tmpol/a", "byres/b", "--verbose"]).expect("ids");
+        assert_eq!(cli.run.selection.ids, ["tmpol/a", "byres/b"]);
+        let cli = Cli::try_parse_from(["x", "cluster", "status"]).expect("subcommand");
+        assert!(matches!(cli.command, Some(Command::Cluster { .. })));
+        let cli = Cli::try_parse_from(["x", "--label-filter", "tier0 || tier1"])
+            .expect("the original's option");
+        assert_eq!(cli.run.selection.labels.as_deref(), Some("tier0 || tier1"));
+    }
+
+    #[test]
+    fn a_factor_is_a_number_within_reason() {
+        assert_eq!(factor("0.5"), Ok(0.5));
+        assert!(factor("0").is_err() && factor("-1").is_err() && factor("x").is_err());
+    }
+}

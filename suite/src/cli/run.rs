@@ -1,0 +1,242 @@
+//! What the program does without a subcommand: it runs the selected scenarios, or lists them.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use reports::grouped::Grouped;
+use reports::terminal::Terminal;
+use testbed::lane::Lane;
+use testbed::state;
+
+use super::arguments::{RunArgs, SourceName};
+use super::{FAILED, USAGE, print_error};
+use crate::context::chain;
+use crate::interrupt::Interrupt;
+use crate::recorder::Deadlines;
+use crate::run::{self, Outcome, ReportPaths, Run};
+use crate::scenario::Scenario;
+use crate::scenarios;
+use crate::setup::{ClusterSource, Options};
+
+/// Exit code of a run that was asked twice to stop.
+const INTERRUPTED: i32 = 130;
+
+/// Largest number of embedded clusters of a run without `--clusters`.
+const MAX_CLUSTERS: usize = 4;
+/// Number of scenarios that are worth the set-up of one more cluster.
+const MIN_SCENARIOS_PER_CLUSTER: usize = 12;
+
+/// Selects the scenarios, brings up what they run on, runs them and reports.
+pub(super) async fn run(args: RunArgs) -> ExitCode {
+    if args.no_color {
+        anstream::ColorChoice::Never.write_global();
+    }
+    let scenarios = scenarios::all();
+    let selected = match args.selection.apply(&scenarios) {
+        Ok(selected) => selected,
+        Err(error) => return print_error(USAGE, &error.to_string()),
+    };
+    let chosen = || {
+        scenarios
+            .iter()
+            .zip(&selected)
+            .filter(|(_, selected)| **selected)
+            .map(|(scenario, _)| scenario)
+    };
+    if args.list {
+        return list(chosen());
+    }
+    let options = match options(&args, chosen().count()) {
+        Ok(options) => options,
+        Err(message) => return print_error(USAGE, &message),
+    };
+    let paths = ReportPaths::new(&args.artifacts, args.report_file.clone());
+    if args.dry_run {
+        return dry_run(&options, &paths, chosen());
+    }
+    let terminal = Grouped::new(Terminal::new(anstream::stdout(), args.verbose));
+    let (stream, summary) = match run::stream(&paths, vec![Box::new(terminal)]) {
+        Ok(made) => made,
+        Err(error) => return print_error(FAILED, &chain(&error)),
+    };
+    let interrupt = Interrupt::default();
+    let signals = tokio::spawn(handle_signals(interrupt.clone()));
+    let run = Run {
+        options: &options,
+        scenarios: &scenarios,
+        selected: &selected,
+        paths: &paths,
+        stream: &stream,
+        interrupt: &interrupt,
+    };
+    let outcome = Box::pin(run::run(&run, async |_| Ok(()))).await;
+    signals.abort();
+    if outcome == Outcome::ScenarioFailed
+        && summary.with(|summary| summary.counts().passed + summary.counts().failed == 0)
+    {
+        print_error(
+            outcome.exit_code(),
+            "no scenario could run, so nothing is proven",
+        );
+    }
+    ExitCode::from(outcome.exit_code())
+}
+
+/// What the command line asks for, with this many scenarios.
+fn options(args: &RunArgs, chosen: usize) -> Result<Options, String> {
+    let default = if args.kubeconfig.is_some() {
+        SourceName::Kubeconfig
+    } else {
+        SourceName::Embedded
+    };
+    let name = args.cluster.unwrap_or(default);
+    if args.name.is_some() && name != SourceName::Kept {
+        return Err("--name is the name of a kept cluster: it needs --cluster kept".to_owned());
+    }
+    let cluster = match (name, &args.kubeconfig) {
+        (SourceName::Embedded, _) => ClusterSource::Own(Lane::Embedded),
+        (SourceName::Local, _) => ClusterSource::Own(Lane::Local),
+        (SourceName::Kubeconfig, Some(path)) => ClusterSource::Kubeconfig(path.clone()),
+        (SourceName::Kept, _) => ClusterSource::Kubeconfig(kept_kubeconfig(args)?),
+        (SourceName::Kubeconfig, None) => {
+            return Err("--cluster kubeconfig needs KUBECONFIG or --kubeconfig".to_owned());
+        }
+    };
+    let own = matches!(cluster, ClusterSource::Own(_));
+    if args.clusters.is_some() && !own {
+        return Err(
+            "--clusters spreads the scenarios over clusters that are brought up for the run: it needs --cluster embedded or local"
+                .to_owned(),
+        );
+    }
+    let clusters = args
+        .clusters
+        .map_or_else(|| default_clusters(&cluster, chosen), usize::from);
+    if own {
+        args.plan.machine().map_err(|error| format!("{error:#}"))?;
+    }
+    Ok(Options {
+        install: args.setup || own,
+        cluster,
+        plan: args.plan.clone(),
+        clusters,
+        number: 1,
+        state_root: args.state_root.clone(),
+        manifests: args.manifests.clone(),
+        scheduler: args.scheduler_name.clone(),
+        deadlines: Deadlines::default().scaled(args.deadline_factor),
+        run: run::new_run_id(),
+    })
+}
+
+/// Returns the number of clusters when no option gives it. The embedded lane has two clusters for each processor, because a scenario spends half of
+/// its time waiting, but none that would run fewer than [`MIN_SCENARIOS_PER_CLUSTER`] scenarios: their set-up would cost more. A local cluster keeps all processors busy.
+fn default_clusters(source: &ClusterSource, chosen: usize) -> usize {
+    match source {
+        ClusterSource::Own(Lane::Embedded) => {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            (2 * processors)
+                .min(MAX_CLUSTERS)
+                .min(chosen / MIN_SCENARIOS_PER_CLUSTER)
+                .max(1)
+        }
+        ClusterSource::Own(Lane::Local) | ClusterSource::Kubeconfig(_) => 1,
+    }
+}
+
+/// Returns the kubeconfig of the requested kept cluster.
+fn kept_kubeconfig(args: &RunArgs) -> Result<PathBuf, String> {
+    let root = args.state_root.clone().unwrap_or_else(state::default_root);
+    let name = args.name.as_deref().unwrap_or("default");
+    state::find(&root, name).map_err(|error| {
+        format!(
+            "{}; bring it up: numaresources-tests cluster up --with-stack",
+            chain(&error)
+        )
+    })?;
+    Ok(state::dir(&root, name).join("kubeconfig"))
+}
+
+fn list<'a>(scenarios: impl Iterator<Item = &'a Scenario>) -> ExitCode {
+    let mut out = anstream::stdout();
+    for scenario in scenarios {
+        // a closed pipe ends the list, not the program
+        if writeln!(
+            out,
+            "{}\t{}\t{}",
+            scenario.id,
+            scenario.labels.join(","),
+            scenario.title
+        )
+        .is_err()
+        {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn dry_run<'a>(
+    options: &Options,
+    paths: &ReportPaths,
+    scenarios: impl Iterator<Item = &'a Scenario>,
+) -> ExitCode {
+    let mut out = anstream::stdout();
+    let cluster = match &options.cluster {
+        ClusterSource::Own(lane) => {
+            let number = match options.clusters {
+                1 => "one".to_owned(),
+                number => number.to_string(),
+            };
+            format!(
+                "{number} of our own ({}), brought up for the run",
+                lane.name()
+            )
+        }
+        ClusterSource::Kubeconfig(path) => format!("the cluster of {}", path.display()),
+    };
+    let mut text = format!(
+        "Cluster: {cluster}\nReport: {}\nEvents: {}\nScenarios:\n",
+        paths.report.display(),
+        paths.events().display()
+    );
+    for scenario in scenarios {
+        text.push_str("  ");
+        text.push_str(scenario.id);
+        text.push('\n');
+    }
+    let _ = out.write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+/// Ends the run properly at the first signal, and the process at the second one.
+#[expect(
+    clippy::exit,
+    reason = "the user asked twice; a local cluster ends with this process"
+)]
+async fn handle_signals(interrupt: Interrupt) {
+    wait_for_signal().await;
+    interrupt.request_stop();
+    print_error(
+        0,
+        "stopping: the scenario is interrupted and its changes are undone; once more ends at once",
+    );
+    wait_for_signal().await;
+    std::process::exit(INTERRUPTED);
+}
+
+async fn wait_for_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        result = tokio::signal::ctrl_c() => {
+            if result.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+        _ = terminate.recv() => {}
+    }
+}

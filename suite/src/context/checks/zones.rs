@@ -1,0 +1,45 @@
+//! The zones of a node: what they account for, and whether they are as before.
+
+use crate::context::Context;
+use crate::observed::{NodeTopology, accounting_difference, zones_difference};
+use crate::recorder::PollResult;
+use crate::resources::Resources;
+use crate::scenario::{Scope, StepError};
+
+impl Context {
+    /// Checks that the zones of a node account for exactly these resources since `before`; with scope `pod`, or with a single container, in
+    /// one zone.
+    pub async fn accounted(
+        &self,
+        before: &NodeTopology,
+        required: &Resources,
+        guaranteed: bool,
+        scope: Scope,
+    ) -> Result<(), StepError> {
+        let after = self.settled_on(&before.node).await?;
+        match accounting_difference(before, &after, required, guaranteed, scope == Scope::Pod) {
+            None => Ok(()),
+            Some(seen) => Err(StepError::mismatch(
+                "the NRT accounts for something else",
+                required,
+                seen,
+            )),
+        }
+    }
+
+    /// Waits until a node's zones are as they were before.
+    pub async fn restored(&self, before: &NodeTopology) -> Result<(), StepError> {
+        self.until(
+            &format!("the NRT of {} is as before", before.node),
+            self.deadlines().settled,
+            async || {
+                let after = self.topology(&before.node).await?;
+                Ok(match zones_difference(before, &after) {
+                    None => PollResult::Ready(()),
+                    Some(difference) => PollResult::NotYet(difference),
+                })
+            },
+        )
+        .await
+    }
+}

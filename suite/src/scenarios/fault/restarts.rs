@@ -1,0 +1,181 @@
+//! Programs of the stack that start again while pods are placed, and an operator that loses its lease.
+
+use api::names;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams};
+use testbed::faults::{Disturbance, FAULT_HOLDER, Part, Process};
+
+use super::{
+    exporter_on, is_placed_on, leave_room_for_one, next_takes_its_place, plan, scenario,
+    stop_exporter, waits, zone_accounts_for_pod,
+};
+use crate::context::Context;
+use crate::context::checks::{describe, node_of, phase};
+use crate::recorder::PollResult;
+use crate::scenario::{Scenario, StepError, body};
+
+pub(super) fn scenarios() -> [Scenario; 3] {
+    [
+        scenario(
+            "fault/scheduler-killed",
+            "should know what it placed when it starts again",
+            Part::Nodes,
+            body(|ctx| Box::pin(scheduler_starts_again(ctx))),
+        ),
+        scenario(
+            "fault/kubelet-restarts",
+            "should account for what ran on when a kubelet starts again",
+            Part::Nodes,
+            body(|ctx| Box::pin(kubelet_starts_again(ctx))),
+        ),
+        scenario(
+            "fault/lease-lost",
+            "should keep what it installed after somebody else had the operator's lease",
+            Part::Nodes,
+            body(|ctx| Box::pin(operator_loses_its_lease(ctx))),
+        ),
+    ]
+}
+
+async fn scheduler_starts_again(ctx: &Context) -> Result<(), StepError> {
+    let (arena, before) = leave_room_for_one(ctx).await?;
+    let target = &before.node;
+    let [first, next] = ["first", "next"].map(|name| plan(ctx, &arena, name));
+    ctx.step(
+        "the pod is placed without a report of its node, and the scheduler is killed",
+        async {
+            let exporter = exporter_on(ctx, target).await?;
+            // while the exporter is stopped, only the pod itself informs the new scheduler
+            let stopped = stop_exporter(&exporter, target);
+            ctx.during(&stopped, async {
+                ctx.create(first.pod()).await?;
+                is_placed_on(ctx, first.name(), target).await?;
+                for process in schedulers(ctx).await? {
+                    ctx.inject(&Disturbance::Kill { process }).await?;
+                }
+                ctx.create(next.pod()).await?;
+                waits(ctx, next.name()).await
+            })
+            .await
+        },
+    )
+    .await?;
+    zone_accounts_for_pod(ctx, &before).await?;
+    next_takes_its_place(ctx, first.name(), next.name(), target).await
+}
+
+/// Returns the running processes of the scheduler under test.
+async fn schedulers(ctx: &Context) -> Result<Vec<Process>, StepError> {
+    let pods = ctx.scheduler_pods().await?;
+    let running = pods.iter().filter(|pod| phase(pod) == "Running");
+    let processes: Vec<Process> = running
+        .filter_map(|pod| {
+            Some(Process {
+                node: node_of(pod)?.to_owned(),
+                namespace: pod.namespace()?,
+                pod: pod.name_any(),
+                container: names::SCHEDULER.to_owned(),
+            })
+        })
+        .collect();
+    if processes.is_empty() {
+        return Err(StepError::fail("no pod of the scheduler runs"));
+    }
+    Ok(processes)
+}
+
+async fn kubelet_starts_again(ctx: &Context) -> Result<(), StepError> {
+    let (arena, before) = leave_room_for_one(ctx).await?;
+    let target = &before.node;
+    let [first, next] = ["first", "next"].map(|name| plan(ctx, &arena, name));
+    let held = ctx
+        .step("the pod is placed", async {
+            ctx.create(first.pod()).await?;
+            is_placed_on(ctx, first.name(), target).await?;
+            ctx.settled_on(target).await
+        })
+        .await?;
+    let ran = ctx.pod(first.name()).await?;
+    let node = target.clone();
+    ctx.step("the kubelet of the target starts again", async {
+        ctx.inject(&Disturbance::RestartKubelet { node }).await
+    })
+    .await?;
+    ctx.step("the target is accounted for as before", ctx.restored(&held))
+        .await?;
+    ctx.step("the pod ran on", async {
+        let runs = ctx.pod(first.name()).await?;
+        let containers = [&ran, &runs].map(container_ids);
+        if phase(&runs) == "Running" && containers[0] == containers[1] {
+            return Ok(());
+        }
+        let [expected, seen] = [&ran, &runs].map(describe);
+        Err(StepError::mismatch(
+            "its containers changed",
+            expected,
+            seen,
+        ))
+    })
+    .await?;
+    ctx.step("the next pod waits", async {
+        ctx.settle().await?;
+        ctx.create(next.pod()).await?;
+        waits(ctx, next.name()).await
+    })
+    .await?;
+    next_takes_its_place(ctx, first.name(), next.name(), target).await
+}
+
+fn container_ids(pod: &Pod) -> Vec<Option<String>> {
+    let status = pod.status.as_ref();
+    let containers = status.and_then(|status| status.container_statuses.as_ref());
+    containers
+        .into_iter()
+        .flatten()
+        .map(|container| container.container_id.clone())
+        .collect()
+}
+
+async fn operator_loses_its_lease(ctx: &Context) -> Result<(), StepError> {
+    let services = Api::<Service>::namespaced(ctx.client(), names::NAMESPACE);
+    let service = services.get(names::RTE_METRICS_SERVICE).await?;
+    ctx.step("somebody else takes the operator's lease", async {
+        ctx.inject(&Disturbance::LoseLease {
+            namespace: names::NAMESPACE.to_owned(),
+            name: names::OPERATOR_LEASE.to_owned(),
+        })
+        .await
+    })
+    .await?;
+    let leases = Api::<Lease>::namespaced(ctx.client(), names::NAMESPACE);
+    ctx.step("an operator gets it back", async {
+        ctx.until(
+            "somebody else holds it",
+            ctx.deadlines().installed,
+            async || {
+                let now = holder(&leases.get(names::OPERATOR_LEASE).await?);
+                Ok(if now.as_deref() == Some(FAULT_HOLDER) {
+                    PollResult::NotYet(format!("{FAULT_HOLDER} holds it"))
+                } else {
+                    PollResult::Ready(())
+                })
+            },
+        )
+        .await
+    })
+    .await?;
+    ctx.step("what it installed is deleted, and comes back", async {
+        ctx.recorder.plan_deletion(&service);
+        services
+            .delete(&service.name_any(), &DeleteParams::default())
+            .await?;
+        ctx.is_made_anew("it is there", &services, &service).await
+    })
+    .await
+}
+
+fn holder(lease: &Lease) -> Option<String> {
+    lease.spec.as_ref()?.holder_identity.clone()
+}
