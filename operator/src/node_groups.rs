@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::labels::{self, HYPERSHIFT_NODE_POOL};
 use api::openshift::machine_config::MachineConfigPool;
 use api::operator::v1::{MAX_ANNOTATIONS, NodeGroup, NodeGroupConfig};
+use goflags::GoDuration;
 use manifests::platform::Platform;
 use manifests::rte::NodeSelection;
 
@@ -88,7 +89,7 @@ pub fn validate(groups: &[NodeGroup], platform: Platform) -> Result<(), String> 
             .config
             .as_ref()
             .and_then(|config| config.info_refresh_period.as_deref());
-        if let Some(Err(error)) = period.map(str::parse::<api::duration::GoDuration>) {
+        if let Some(Err(error)) = period.map(str::parse::<GoDuration>) {
             return Err(format!(
                 "node group {index} has an invalid infoRefreshPeriod: {error}"
             ));

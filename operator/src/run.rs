@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use api::names;
 use daemon::lease::{self, Params};
+use goflags::command_line;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::Api;
@@ -47,7 +48,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Ok(args) => args,
         Err(error) => {
             let mut stderr = std::io::stderr().lock();
-            let help = error == ArgsError::Help;
+            let help = error == ArgsError::Flags(command_line::Error::Help);
             let heading = if help {
                 String::new()
             } else {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::duration::GoDuration;
 use api::operator::{NamespacedName, ObjectReference};
 use api::scheduler::KIND;
 use api::scheduler::v1::{
@@ -13,6 +12,7 @@ use api::scheduler::v1::{
 };
 use api::{annotations, conditions as condition, labels, names};
 use apply::{Cause, ready};
+use goflags::GoDuration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
