@@ -1,10 +1,11 @@
 //! The controllers. Each watches its resource and the objects that it created, and reconciles them with the resource.
 //!
 //! - here: what the controllers have in common, above all the loop that runs one;
-//! - [`triggers`]: the watches that cause a reconciliation;
-//! - [`operator`], [`scheduler`], [`kubelet_config`]: one controller each, in the parts `observe` (reads), `plan` (decides, pure), `apply`
-//!   (writes) and `status` (what is reported). Begin with the file of the controller, which has the order of the steps; then read its plan;
-//! - [`pools`]: the nodes that an operator resource selects, for two of the controllers.
+//! - `triggers`: the watches that cause a reconciliation;
+//! - `operator`, `scheduler`, `kubelet_config`: one controller each, in the parts `observe` (reads), `plan` (decides, pure), `apply`
+//!   (writes) and, but for the last, `status` (what the resource's status says). Begin with the file of the controller, which has the order
+//!   of the steps; then read its plan;
+//! - `pools`: the nodes that an operator resource selects, for two of the controllers.
 
 use std::fmt::Debug;
 use std::future::Future;

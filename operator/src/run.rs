@@ -1,6 +1,6 @@
 //! Start-up: from the command line to running controllers. The only module that knows all parts.
 //!
-//! [`main`] and [`serve`] have the order; [`endpoints`] serves health and metrics, [`own_pod`] asks the process's own pod and environment.
+//! [`main`] and `serve` have the order; `endpoints` serves health and metrics, `own_pod` asks the process's own pod and environment.
 
 use std::ffi::OsString;
 use std::io::Write as _;

@@ -3,7 +3,7 @@
 //!
 //! - [`command_line`]: splits a command line by the rules of Go's `flag` package;
 //! - [`flags`]: a command line to edit and to render, for a program that starts another one;
-//! - [`boolean`] and [`duration`]: values.
+//! - [`boolean()`] and [`duration`]: values.
 //!
 //! Everything is pure. What a program makes of a flag's value, and what it says of a wrong one, is the program's own.
 
