@@ -127,11 +127,11 @@ mod tests {
         node_groups::pools(&groups, Platform::Kubernetes, true)
     }
 
-    fn config(differing: Option<&str>) -> Option<ConfigMap> {
+    fn config(differing: Option<&str>) -> ConfigMap {
         let mut map = ConfigMap::default();
         map.metadata.annotations = differing
             .map(|nodes| [(annotations::DIFFERING_KUBELETS.to_owned(), nodes.to_owned())].into());
-        Some(map)
+        map
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
         let wanted = exporters(
             &resource(""),
             &pools,
-            &[None, config(None)],
+            &[None, Some(config(None))],
             &Installation::example(Platform::Kubernetes),
         );
         assert!(
@@ -207,9 +207,9 @@ mod tests {
 
     #[rstest]
     #[case::no_config(None, &[])]
-    #[case::not_known(config(None), &[])]
-    #[case::all_alike(config(Some("")), &[])]
-    #[case::mixed(config(Some("n1 (x)")), &["kubelets of the pool \"a\" have different settings: n1 (x)"])]
+    #[case::not_known(Some(config(None)), &[])]
+    #[case::all_alike(Some(config(Some(""))), &[])]
+    #[case::mixed(Some(config(Some("n1 (x)"))), &["kubelets of the pool \"a\" have different settings: n1 (x)"])]
     fn pools_with_differing_kubelets_are_named(
         #[case] config: Option<ConfigMap>,
         #[case] expected: &[&str],
