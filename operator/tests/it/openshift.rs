@@ -1,7 +1,7 @@
 //! Tests the operator on OpenShift: machine config pools, and hosted clusters without them.
 
 use api::openshift::machine_config::{MachineConfig, MachineConfigPool};
-use api::operator::v1::NumaResourcesOperator;
+use api::operator::v1::{NumaResourcesOperator, NumaResourcesOperatorStatus};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
@@ -133,7 +133,12 @@ async fn pools_of_machines_get_exporters_and_are_told_of() {
 
     let live = openshift.becomes_available().await;
     assert_eq!(paused(&live), ("False".to_owned(), String::new()));
-    let status = live.status.unwrap();
+    names_pools_groups_and_objects(&live.status.unwrap());
+    creates_constraints_again(&openshift).await;
+    deletes_exporters_of_a_dropped_pool(&openshift).await;
+}
+
+fn names_pools_groups_and_objects(status: &NumaResourcesOperatorStatus) {
     let pools: Vec<(&str, bool, usize)> = status
         .machineconfigpools
         .iter()
@@ -174,8 +179,10 @@ async fn pools_of_machines_get_exporters_and_are_told_of() {
             "daemonsets"
         ]
     );
+}
 
-    // the resource owns the constraints, and the operator creates them again
+/// Checks that the resource owns the constraints, and that the operator creates them again.
+async fn creates_constraints_again(openshift: &OpenShift) {
     let kind = GroupVersionKind::gvk("security.openshift.io", "v1", "SecurityContextConstraints");
     let resource = ApiResource::from_gvk_with_plural(&kind, "securitycontextconstraints");
     let constraints: Api<DynamicObject> =
@@ -203,8 +210,9 @@ async fn pools_of_machines_get_exporters_and_are_told_of() {
             })
             .await;
     }
+}
 
-    // the exporters of a dropped pool are deleted
+async fn deletes_exporters_of_a_dropped_pool(openshift: &OpenShift) {
     openshift
         .edit(json!({"nodeGroups": [{"poolName": "numa-a"}]}))
         .await;

@@ -96,6 +96,30 @@ fn exporter_pods_are_described_in_full() {
     let [exporter, helper] = &pod["containers"].as_array().unwrap()[..] else {
         panic!("two containers")
     };
+    is_described_in_full(exporter);
+    assert_eq!(
+        pod["volumes"],
+        json!([
+            {"name": "host-sys", "hostPath": {"path": "/sys", "type": "Directory"}},
+            {"name": "host-podresources", "hostPath": {"path": "/var/lib/kubelet/pod-resources", "type": "Directory"}},
+            {"name": "host-run-rte", "hostPath": {"path": "/run/rte", "type": "DirectoryOrCreate"}},
+            {"name": "host-var-lib-kubelet", "hostPath": {"path": "/var/lib/kubelet", "type": "Directory"}},
+            {"name": "run-pfpstatus", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}},
+            {"name": "rte-metrics-service-cert", "secret": {"secretName": "rte-metrics-service-cert", "optional": true}},
+            {"name": "rte-config-volume", "configMap": {"name": "cr-pool", "optional": true}},
+        ])
+    );
+    assert_eq!(
+        *helper,
+        json!({
+            "name": "shared-pool-container", "image": "image", "imagePullPolicy": "Always", "command": ["/bin/sh", "-c", "--"],
+            "args": ["while true; do sleep 30s; done"], "terminationMessagePolicy": "FallbackToLogsOnError",
+        })
+    );
+}
+
+/// Checks the container that publishes.
+fn is_described_in_full(exporter: &Value) {
     assert_eq!(exporter["name"], "resource-topology-exporter");
     assert_eq!(
         exporter["command"],
@@ -131,25 +155,6 @@ fn exporter_pods_are_described_in_full() {
             {"name": "rte-metrics-service-cert", "mountPath": "/etc/secrets/rte/", "readOnly": true},
             {"name": "rte-config-volume", "mountPath": "/etc/resource-topology-exporter/"},
         ])
-    );
-    assert_eq!(
-        pod["volumes"],
-        json!([
-            {"name": "host-sys", "hostPath": {"path": "/sys", "type": "Directory"}},
-            {"name": "host-podresources", "hostPath": {"path": "/var/lib/kubelet/pod-resources", "type": "Directory"}},
-            {"name": "host-run-rte", "hostPath": {"path": "/run/rte", "type": "DirectoryOrCreate"}},
-            {"name": "host-var-lib-kubelet", "hostPath": {"path": "/var/lib/kubelet", "type": "Directory"}},
-            {"name": "run-pfpstatus", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}},
-            {"name": "rte-metrics-service-cert", "secret": {"secretName": "rte-metrics-service-cert", "optional": true}},
-            {"name": "rte-config-volume", "configMap": {"name": "cr-pool", "optional": true}},
-        ])
-    );
-    assert_eq!(
-        *helper,
-        json!({
-            "name": "shared-pool-container", "image": "image", "imagePullPolicy": "Always", "command": ["/bin/sh", "-c", "--"],
-            "args": ["while true; do sleep 30s; done"], "terminationMessagePolicy": "FallbackToLogsOnError",
-        })
     );
 }
 
