@@ -2,7 +2,7 @@
 //!
 //! Reading order:
 //! 1. [`run`]: the start-up sequence; the only module that knows all parts. [`args`], [`version`]: the command line.
-//! 2. [`platform`] and `tls_profile`: the kind of cluster and its TLS settings. `installation`: what is known at start, for the plans of the
+//! 2. [`platform`]: the kind of cluster, its version and its TLS settings. `installation`: what is known at start, for the plans of the
 //!    controllers; `context`: what the controllers share besides.
 //! 3. [`controllers`]: `NUMAResourcesOperator`, `NUMAResourcesScheduler`, and the kubelets' settings; each as reads, a pure plan, and writes.
 //! 4. [`node_groups`], [`images`]: rules of the plans, as pure functions.
@@ -22,5 +22,4 @@ pub mod platform;
 pub mod render;
 pub mod report;
 pub mod run;
-mod tls_profile;
 pub mod version;

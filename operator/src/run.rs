@@ -22,7 +22,8 @@ use crate::context::Context;
 use crate::images::Policy;
 use crate::installation::Installation;
 use crate::metrics::Metrics;
-use crate::{controllers, platform, render, tls_profile, version};
+use crate::platform::tls_profile;
+use crate::{controllers, platform, render, version};
 
 mod endpoints;
 mod own_pod;

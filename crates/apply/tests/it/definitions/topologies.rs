@@ -27,6 +27,12 @@ fn zone(fields: &Value) -> Value {
 }
 
 pub(super) async fn topologies(server: &Server) {
+    versions(server).await;
+    quantities(server).await;
+    required_fields(server).await;
+}
+
+async fn versions(server: &Server) {
     let body = json!({
         "topologyPolicies": ["SingleNUMANodePodLevel"],
         "attributes": [{"name": "a", "value": "v"}],
@@ -59,6 +65,9 @@ pub(super) async fn topologies(server: &Server) {
             "topologyPolicies: Required value",
         )
         .await;
+}
+
+async fn quantities(server: &Server) {
     for quantity in [
         json!("1"),
         json!(1),
@@ -91,6 +100,9 @@ pub(super) async fn topologies(server: &Server) {
             )
             .await;
     }
+}
+
+async fn required_fields(server: &Server) {
     for (fields, missing) in [
         (
             json!({"costs": [{"name": "a"}]}),
