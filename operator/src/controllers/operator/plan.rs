@@ -16,7 +16,7 @@ use crate::report::conditions::Outcome;
 pub(super) mod exporters;
 pub(super) mod machine_configs;
 
-/// Decides whether the resource is reconciled (operator.md 4.2, points 2 to 4).
+/// Decides whether the resource is reconciled (operator.md 4.2).
 pub(super) fn admission(cr: &NumaResourcesOperator, images: &Policy) -> Admission {
     let name = cr.name_any();
     if name != names::OPERATOR_CR {
