@@ -1,7 +1,9 @@
-//! The command line in the syntax of Go's `flag` package: one or two dashes, `-name value` or `-name=value`; a switch takes a value only
-//! after `=` (operator.md 2).
+//! The command line: the flags of operator.md 2, in the syntax of Go's `flag` package.
 
 use std::collections::BTreeMap;
+
+use goflags::CommandLine;
+use goflags::command_line::{self, Flag};
 
 /// Type of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,44 +13,57 @@ enum Kind {
     Number,
 }
 
+/// A flag: its name, its type and its default.
+struct Spec(&'static str, Kind, &'static str);
+
+impl Flag for Spec {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn takes_value(&self) -> bool {
+        self.1 != Kind::Switch
+    }
+}
+
 /// Every flag with its default. The last block contains klog's flags, of which only `v` has an effect.
-const FLAGS: &[(&str, Kind, &str)] = &[
-    ("metrics-bind-address", Kind::Text, ":8080"),
-    ("enable-metrics", Kind::Switch, "true"),
-    ("health-probe-bind-address", Kind::Text, ":8081"),
-    ("leader-elect", Kind::Switch, "true"),
-    ("platform", Kind::Text, ""),
-    ("platform-version", Kind::Text, ""),
-    ("detect-platform-only", Kind::Switch, "false"),
-    ("inspect-features", Kind::Switch, "false"),
-    ("version", Kind::Switch, "false"),
-    ("render", Kind::Switch, "false"),
-    ("render-nrt-crd", Kind::Switch, "false"),
-    ("render-namespace", Kind::Text, "numaresources-operator"),
-    ("render-image", Kind::Text, ""),
-    ("render-image-scheduler", Kind::Text, ""),
-    ("enable-scheduler", Kind::Switch, "true"),
-    ("enable-webhooks", Kind::Switch, "false"),
-    ("webhook-port", Kind::Number, "9443"),
-    ("enable-http2", Kind::Switch, "false"),
-    ("enable-mcp-conds-fwd", Kind::Switch, "false"),
-    ("image-exporter", Kind::Text, ""),
-    ("image-scheduler", Kind::Text, ""),
-    ("handle-lifecycle-event", Kind::Text, ""),
-    ("kubeconfig", Kind::Text, ""),
-    ("v", Kind::Number, "0"),
-    ("vmodule", Kind::Text, ""),
-    ("logtostderr", Kind::Switch, "true"),
-    ("alsologtostderr", Kind::Switch, "false"),
-    ("log_dir", Kind::Text, ""),
-    ("log_file", Kind::Text, ""),
-    ("log_file_max_size", Kind::Number, "1800"),
-    ("add_dir_header", Kind::Switch, "false"),
-    ("skip_headers", Kind::Switch, "false"),
-    ("one_output", Kind::Switch, "false"),
-    ("skip_log_headers", Kind::Switch, "false"),
-    ("stderrthreshold", Kind::Text, "2"),
-    ("log_backtrace_at", Kind::Text, ""),
+const FLAGS: &[Spec] = &[
+    Spec("metrics-bind-address", Kind::Text, ":8080"),
+    Spec("enable-metrics", Kind::Switch, "true"),
+    Spec("health-probe-bind-address", Kind::Text, ":8081"),
+    Spec("leader-elect", Kind::Switch, "true"),
+    Spec("platform", Kind::Text, ""),
+    Spec("platform-version", Kind::Text, ""),
+    Spec("detect-platform-only", Kind::Switch, "false"),
+    Spec("inspect-features", Kind::Switch, "false"),
+    Spec("version", Kind::Switch, "false"),
+    Spec("render", Kind::Switch, "false"),
+    Spec("render-nrt-crd", Kind::Switch, "false"),
+    Spec("render-namespace", Kind::Text, "numaresources-operator"),
+    Spec("render-image", Kind::Text, ""),
+    Spec("render-image-scheduler", Kind::Text, ""),
+    Spec("enable-scheduler", Kind::Switch, "true"),
+    Spec("enable-webhooks", Kind::Switch, "false"),
+    Spec("webhook-port", Kind::Number, "9443"),
+    Spec("enable-http2", Kind::Switch, "false"),
+    Spec("enable-mcp-conds-fwd", Kind::Switch, "false"),
+    Spec("image-exporter", Kind::Text, ""),
+    Spec("image-scheduler", Kind::Text, ""),
+    Spec("handle-lifecycle-event", Kind::Text, ""),
+    Spec("kubeconfig", Kind::Text, ""),
+    Spec("v", Kind::Number, "0"),
+    Spec("vmodule", Kind::Text, ""),
+    Spec("logtostderr", Kind::Switch, "true"),
+    Spec("alsologtostderr", Kind::Switch, "false"),
+    Spec("log_dir", Kind::Text, ""),
+    Spec("log_file", Kind::Text, ""),
+    Spec("log_file_max_size", Kind::Number, "1800"),
+    Spec("add_dir_header", Kind::Switch, "false"),
+    Spec("skip_headers", Kind::Switch, "false"),
+    Spec("one_output", Kind::Switch, "false"),
+    Spec("skip_log_headers", Kind::Switch, "false"),
+    Spec("stderrthreshold", Kind::Text, "2"),
+    Spec("log_backtrace_at", Kind::Text, ""),
 ];
 
 /// Events that the lifecycle hooks of the pod report.
@@ -57,15 +72,9 @@ const LIFECYCLE_EVENTS: [&str; 2] = ["postStart", "preStop"];
 /// The command line is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The arguments ask for help.
-    #[error("help requested")]
-    Help,
-    /// No such flag.
-    #[error("flag provided but not defined: -{0}")]
-    Unknown(String),
-    /// The value is missing.
-    #[error("flag needs an argument: -{0}")]
-    NoValue(String),
+    /// The arguments are not flags of this program, or ask for help.
+    #[error(transparent)]
+    Flags(#[from] command_line::Error),
     /// The value does not have the type of the flag.
     #[error("invalid value {value:?} for flag -{name}: parse error")]
     Value {
@@ -74,9 +83,6 @@ pub enum Error {
         /// Value of the flag.
         value: String,
     },
-    /// The argument is not a flag.
-    #[error("bad flag syntax: {0}")]
-    Syntax(String),
     /// No hook reports this event.
     #[error("invalid value {0:?} for flag -handle-lifecycle-event: unknown event")]
     LifecycleEvent(String),
@@ -87,43 +93,15 @@ pub enum Error {
 pub struct Args(BTreeMap<&'static str, String>);
 
 impl Args {
-    /// Parses the arguments that follow the program's name. As in Go, parsing stops at `--` or at the first word that is not a flag.
+    /// Parses the arguments that follow the program's name. The words behind the flags have no meaning.
     pub fn parse<I: IntoIterator<Item = String>>(arguments: I) -> Result<Self, Error> {
         let mut values: BTreeMap<&'static str, String> = FLAGS
             .iter()
-            .map(|(name, _, default)| (*name, (*default).to_owned()))
+            .map(|Spec(name, _, default)| (*name, (*default).to_owned()))
             .collect();
-        let mut arguments = arguments.into_iter();
-        while let Some(argument) = arguments.next() {
-            let Some(flag) = argument.strip_prefix('-') else {
-                break;
-            };
-            if flag.is_empty() || argument == "--" {
-                break;
-            }
-            let flag = flag.strip_prefix('-').unwrap_or(flag);
-            let (name, given) = match flag.split_once('=') {
-                Some((name, value)) => (name, Some(value.to_owned())),
-                None => (flag, None),
-            };
-            if name.is_empty() || name.starts_with('-') {
-                return Err(Error::Syntax(argument));
-            }
-            if matches!(name, "h" | "help") {
-                return Err(Error::Help);
-            }
-            let Some((name, kind, _)) = FLAGS.iter().find(|(known, _, _)| *known == name) else {
-                return Err(Error::Unknown(name.into()));
-            };
-            let value = match (given, kind) {
-                (Some(value), _) => value,
-                (None, Kind::Switch) => "true".into(),
-                (None, _) => arguments
-                    .next()
-                    .ok_or_else(|| Error::NoValue((*name).into()))?,
-            };
-            let value = checked(name, *kind, value)?;
-            values.insert(name, value);
+        for flag in CommandLine::new(FLAGS, arguments) {
+            let (Spec(name, kind, _), value) = flag?;
+            values.insert(name, checked(name, *kind, value)?);
         }
         Ok(Self(values))
     }
@@ -153,7 +131,7 @@ impl Args {
 /// Returns the usage text, with one line per flag.
 pub fn usage(program: &str) -> String {
     let mut text = format!("Usage of {program}:\n");
-    for (name, kind, default) in FLAGS {
+    for Spec(name, kind, default) in FLAGS {
         let kind = match kind {
             Kind::Switch => "",
             Kind::Text => " string",
@@ -178,10 +156,9 @@ fn checked(name: &str, kind: Kind, value: String) -> Result<String, Error> {
         value,
     };
     match kind {
-        Kind::Switch => match value.as_str() {
-            "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok("true".into()),
-            "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok("false".into()),
-            _ => Err(wrong(value)),
+        Kind::Switch => match goflags::boolean(&value) {
+            Some(on) => Ok(on.to_string()),
+            None => Err(wrong(value)),
         },
         Kind::Number if value.parse::<i32>().is_err() => Err(wrong(value)),
         Kind::Text
@@ -246,7 +223,7 @@ mod tests {
         assert!(
             FLAGS
                 .iter()
-                .all(|(name, _, _)| text.contains(&format!("  -{name}")))
+                .all(|Spec(name, _, _)| text.contains(&format!("  -{name}")))
         );
     }
 }

@@ -5,12 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use apply::Applier;
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use kube::Client;
-use manifests::platform::{Platform, TlsSettings};
-use manifests::rte::Image;
 use manifests::rte::config_map::KubeletSettings;
 
-use crate::images::Policy;
+use crate::installation::Installation;
 use crate::metrics::Metrics;
 
 /// Wait after the first failure; it doubles with every further one.
@@ -21,70 +20,29 @@ const LONGEST_RETRY: Duration = Duration::from_mins(1);
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) applier: Applier,
-    /// Namespace of the operands.
-    pub(crate) namespace: String,
-    pub(crate) platform: Platform,
-    /// Exporter image when the operator resource sets none.
-    pub(crate) image: Image,
-    pub(crate) images: Policy,
-    pub(crate) tls: TlsSettings,
-    pub(crate) api_server_ports: Vec<u16>,
+    pub(crate) installation: Installation,
     pub(crate) metrics: Metrics,
     /// Name of this process in Events.
     pub(crate) instance: String,
-    /// Whether conditions of machine config pools are copied into the status of the operator resource.
-    pub(crate) forwards_pool_conditions: bool,
-    /// Whether the kubelets leave terminated pods out of their answers to exporters.
-    pub(crate) lists_active_pods: bool,
-    failures: Mutex<HashMap<(&'static str, String), u32>>,
+    /// The waits of what fails, by controller and object.
+    failures: Mutex<HashMap<(&'static str, String), ExponentialBackoff>>,
     /// The last known settings of each node's kubelet.
     kubelets: Mutex<HashMap<String, KubeletSettings>>,
 }
 
-/// Inputs of [`Context`].
-pub(crate) struct Settings {
-    pub(crate) client: Client,
-    pub(crate) namespace: String,
-    pub(crate) platform: Platform,
-    pub(crate) image: Image,
-    pub(crate) images: Policy,
-    pub(crate) tls: TlsSettings,
-    pub(crate) api_server_ports: Vec<u16>,
-    pub(crate) metrics: Metrics,
-    /// Name of this process in Events.
-    pub(crate) instance: String,
-    pub(crate) forwards_pool_conditions: bool,
-    pub(crate) lists_active_pods: bool,
-}
-
 impl Context {
-    pub(crate) fn new(settings: Settings) -> Self {
-        let Settings {
-            client,
-            namespace,
-            platform,
-            image,
-            images,
-            tls,
-            api_server_ports,
-            metrics,
-            instance,
-            forwards_pool_conditions,
-            lists_active_pods,
-        } = settings;
+    pub(crate) fn new(
+        client: Client,
+        installation: Installation,
+        metrics: Metrics,
+        instance: String,
+    ) -> Self {
         Self {
             applier: Applier::new(client.clone()),
             client,
-            namespace,
-            platform,
-            image,
-            images,
-            tls,
-            api_server_ports,
+            installation,
             metrics,
             instance,
-            forwards_pool_conditions,
-            lists_active_pods,
             failures: Mutex::default(),
             kubelets: Mutex::default(),
         }
@@ -130,11 +88,38 @@ impl Context {
     pub(crate) fn failed(&self, controller: &'static str, object: &str) -> Duration {
         self.metrics.count(controller, "error");
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = failures.entry((controller, object.to_owned())).or_insert(0);
-        let wait = FIRST_RETRY
-            .saturating_mul(1 << (*count).min(16))
-            .min(LONGEST_RETRY);
-        *count += 1;
-        wait
+        let upcoming = failures
+            .entry((controller, object.to_owned()))
+            .or_insert_with(waits);
+        upcoming.next().unwrap_or(LONGEST_RETRY)
+    }
+}
+
+/// Returns the waits between the attempts of a reconciliation that fails.
+fn waits() -> ExponentialBackoff {
+    ExponentialBuilder::new()
+        .with_min_delay(FIRST_RETRY)
+        .with_max_delay(LONGEST_RETRY)
+        .without_max_times()
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_minute_and_never_end() {
+        let rounded: Vec<u128> = waits()
+            .take(12)
+            .map(|wait| (wait.as_micros() + 500) / 1000)
+            .collect();
+        assert_eq!(
+            rounded,
+            [
+                100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200, 60_000, 60_000
+            ]
+        );
+        assert_eq!(waits().nth(1000), Some(LONGEST_RETRY));
     }
 }

@@ -1,4 +1,11 @@
 //! The controllers. Each watches its resource and the objects that it created, and reconciles them with the resource.
+//!
+//! - here: what the controllers have in common, above all the loop that runs one;
+//! - `triggers`: the watches that cause a reconciliation;
+//! - `operator`, `scheduler`, `kubelet_config`: one controller each, in the parts `observe` (reads), `plan` (decides, pure), `apply`
+//!   (writes) and, but for the last, `status` (what the resource's status says). Begin with the file of the controller, which has the order
+//!   of the steps; then read its plan;
+//! - `pools`: the nodes that an operator resource selects, for two of the controllers.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -14,8 +21,8 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::conditions::Outcome;
 use crate::context::Context;
+use crate::report::conditions::Outcome;
 
 mod kubelet_config;
 mod operator;
@@ -26,6 +33,17 @@ mod triggers;
 /// Events within this time cause one reconciliation.
 const DEBOUNCE: std::time::Duration = std::time::Duration::from_millis(50);
 
+/// Whether a resource is reconciled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Admission {
+    /// It is.
+    Granted,
+    /// Nothing is written, not even the status, because an annotation asks for that.
+    Paused,
+    /// Only the status is written.
+    Refused(Outcome),
+}
+
 /// A reconciliation failed and will be retried.
 #[derive(Debug, thiserror::Error)]
 enum Error {
@@ -34,7 +52,7 @@ enum Error {
     Failed(String),
     /// The status could not be written.
     #[error("failed to update {0} status")]
-    Status(&'static str, #[source] crate::status::Error),
+    Status(&'static str, #[source] crate::report::patch::Error),
     /// The resource could not be read.
     #[error("failed to get {0}")]
     Get(String, #[source] apply::Cause),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::labels::{self, HYPERSHIFT_NODE_POOL};
 use api::openshift::machine_config::MachineConfigPool;
 use api::operator::v1::{MAX_ANNOTATIONS, NodeGroup, NodeGroupConfig};
+use goflags::GoDuration;
 use manifests::platform::Platform;
 use manifests::rte::NodeSelection;
 
@@ -31,6 +32,19 @@ pub struct Pool {
 
 /// Validates the node groups. The first failing check ends the validation; the error has the messages of all groups that fail it.
 pub fn validate(groups: &[NodeGroup], platform: Platform) -> Result<(), String> {
+    check_specifiers(groups)?;
+    check_names(groups)?;
+    check_annotations(groups)?;
+    match platform {
+        Platform::OpenShift => machine_pools::validate(groups)?,
+        Platform::HyperShift => refuse_selectors(groups, "Hypershift")?,
+        Platform::Kubernetes => refuse_selectors(groups, "Kubernetes")?,
+    }
+    check_periods(groups)
+}
+
+/// Checks that each group has exactly one specifier of its pool.
+fn check_specifiers(groups: &[NodeGroup]) -> Result<(), String> {
     for (index, group) in groups.iter().enumerate() {
         match (&group.machine_config_pool_selector, &group.pool_name) {
             (None, None) => return Err(format!("node group {index} missing any pool specifier")),
@@ -42,6 +56,10 @@ pub fn validate(groups: &[NodeGroup], platform: Platform) -> Result<(), String> 
             _ => {}
         }
     }
+    Ok(())
+}
+
+fn check_names(groups: &[NodeGroup]) -> Result<(), String> {
     let empty = groups
         .iter()
         .enumerate()
@@ -53,7 +71,10 @@ pub fn validate(groups: &[NodeGroup], platform: Platform) -> Result<(), String> 
         names
             .filter(|name| !seen.insert(*name))
             .map(|name| format!("the pool name \"{name}\" has duplicates")),
-    )?;
+    )
+}
+
+fn check_annotations(groups: &[NodeGroup]) -> Result<(), String> {
     let over_annotated = groups
         .iter()
         .enumerate()
@@ -63,32 +84,28 @@ pub fn validate(groups: &[NodeGroup], platform: Platform) -> Result<(), String> 
             "pool #{index} has too many annotations {} max {MAX_ANNOTATIONS}",
             group.annotations.len()
         )
-    }))?;
-    // only OpenShift has machine config pools
-    if platform != Platform::OpenShift {
-        let name = if platform == Platform::HyperShift {
-            "Hypershift"
-        } else {
-            "Kubernetes"
-        };
-        if let Some(index) = groups
-            .iter()
-            .position(|group| group.machine_config_pool_selector.is_some())
-        {
-            return Err(format!(
-                "node group {index} specifies MachineConfigPoolSelector on {name} platform; Should specify PoolName only"
-            ));
-        }
-    }
-    if platform == Platform::OpenShift {
-        machine_pools::validate(groups)?;
-    }
+    }))
+}
+
+/// Refuses selectors of machine config pools on a platform that has no such pools.
+fn refuse_selectors(groups: &[NodeGroup], platform: &str) -> Result<(), String> {
+    let first = groups
+        .iter()
+        .position(|group| group.machine_config_pool_selector.is_some());
+    first.map_or(Ok(()), |index| {
+        Err(format!(
+            "node group {index} specifies MachineConfigPoolSelector on {platform} platform; Should specify PoolName only"
+        ))
+    })
+}
+
+fn check_periods(groups: &[NodeGroup]) -> Result<(), String> {
     for (index, group) in groups.iter().enumerate() {
         let period = group
             .config
             .as_ref()
             .and_then(|config| config.info_refresh_period.as_deref());
-        if let Some(Err(error)) = period.map(str::parse::<api::duration::GoDuration>) {
+        if let Some(Err(error)) = period.map(str::parse::<GoDuration>) {
             return Err(format!(
                 "node group {index} has an invalid infoRefreshPeriod: {error}"
             ));

@@ -13,7 +13,6 @@ pub mod annotations;
 pub mod attributes;
 pub mod conditions;
 pub mod crd;
-pub mod duration;
 pub mod labels;
 pub mod metrics;
 pub mod names;
@@ -24,3 +23,5 @@ pub mod operator;
 pub mod quantity;
 pub mod scheduler;
 mod schema;
+
+pub use goflags::duration;

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
+use backon::{ConstantBuilder, Retryable as _};
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::Value;
@@ -12,8 +14,10 @@ use crate::cause::Cause;
 use crate::merge;
 use crate::object::Identity;
 
-/// How many times a write is retried when the object changes between read and write.
-const CONFLICT_RETRIES: usize = 3;
+/// Retries of a write when the object appears, vanishes or changes between read and write: at most three, without a pause.
+const AT_ONCE: ConstantBuilder = ConstantBuilder::new()
+    .with_delay(Duration::ZERO)
+    .with_max_times(3);
 
 /// Creates, updates and deletes objects.
 ///
@@ -86,20 +90,14 @@ impl Applier {
             Identity::of(desired).ok_or_else(|| Error::Incomplete(desired.to_string()))?;
         let api = identity.api(&self.client);
         let desired_digest = digest(desired);
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            match self
-                .try_apply(&api, &identity, desired, desired_digest)
-                .await
-            {
-                // the object appeared, vanished or changed between our read and our write
-                Err(Error::Apply(_, error)) if attempt <= CONFLICT_RETRIES && error.is_race() => {
-                    tracing::debug!(object = %identity, "Object changed between read and write, retrying");
-                }
-                result => return result,
-            }
-        }
+        let attempt = || self.try_apply(&api, &identity, desired, desired_digest);
+        attempt
+            .retry(AT_ONCE)
+            .when(|error| matches!(error, Error::Apply(_, error) if error.is_race()))
+            .notify(|_, _| {
+                tracing::debug!(object = %identity, "Object changed between read and write, retrying");
+            })
+            .await
     }
 
     /// Applies the objects in order and stops at the first failure.
@@ -228,10 +226,7 @@ impl Applier {
         existing: &DynamicObject,
         desired_digest: u64,
     ) -> bool {
-        let known = self
-            .known
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(identity).is_some_and(|known| {
             known.desired_digest == desired_digest
                 && existing.resource_version().as_ref() == Some(&known.resource_version)
@@ -239,10 +234,7 @@ impl Applier {
     }
 
     fn remember(&self, identity: &Identity, object: &DynamicObject, desired_digest: u64) {
-        let mut known = self
-            .known
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match object.resource_version() {
             Some(resource_version) => known.insert(
                 identity.clone(),

@@ -1,5 +1,6 @@
 //! Applies objects to a cluster, deletes them, and waits until they are in effect.
 //!
+//! Reading order:
 //! - [`Applier`]: creates or updates one object or an ordered set; writes only where something differs;
 //! - [`merge`]: what an update keeps from the existing object (pure);
 //! - [`ready`], [`wait`]: whether, and until, a workload or a definition is in effect.

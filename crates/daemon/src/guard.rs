@@ -1,39 +1,30 @@
 //! Authenticates and authorizes requests to a daemon's endpoints. The API server says which user a token belongs to (`TokenReview`) and
 //! what that user may do (`SubjectAccessReview`). The Kubernetes components do this for all endpoints except health (scheduler.md 7.9).
 //!
-//! Answers are cached for ten seconds. Client certificates are ignored: a client that has only a certificate is anonymous.
+//! Here is what goes before a router; `reviews` asks the API server, and caches its answers for ten seconds. Client certificates are
+//! ignored: a client that has only a certificate is anonymous.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
-use k8s_openapi::api::authorization::v1::{
-    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
+use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::Client;
-use kube::api::{Api, PostParams};
+
+use self::reviews::Reviews;
+
+mod reviews;
 
 /// Paths that everybody may read by default.
 pub const OPEN_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
-/// How long an answer of the API server stays valid.
-const ANSWER_TTL: Duration = Duration::from_secs(10);
-/// Maximum number of cached answers of each kind.
-const MAX_CACHED_ANSWERS: usize = 1024;
-/// Members of this group may do everything, without a review.
-const MASTERS: &str = "system:masters";
 
 /// Passes only requests that the sender is authorized for.
 pub struct Guard {
-    client: Client,
     open: Vec<String>,
-    users: Answers<String, UserInfo>,
-    rights: Answers<(String, String, String), bool>,
+    reviews: Reviews,
 }
 
 /// Why a request is refused.
@@ -69,10 +60,8 @@ impl Guard {
     /// Creates a guard that sends its reviews with `client`. Everybody may read the `open` paths; a final `*` matches any suffix.
     pub fn new(client: Client, open: Vec<String>) -> Self {
         Self {
-            client,
             open,
-            users: Answers::default(),
-            rights: Answers::default(),
+            reviews: Reviews::new(client),
         }
     }
 
@@ -93,14 +82,14 @@ impl Guard {
             return Ok(());
         }
         let user = match token {
-            Some(token) => self.user(token).await?,
+            Some(token) => self.reviews.user(token).await?.ok_or(Refusal::Unknown)?,
             None => UserInfo {
                 username: Some("system:anonymous".to_owned()),
                 groups: Some(vec!["system:unauthenticated".to_owned()]),
                 ..UserInfo::default()
             },
         };
-        if self.is_allowed(&user, verb, path).await? {
+        if self.reviews.is_allowed(&user, verb, path).await? {
             return Ok(());
         }
         Err(Refusal::Forbidden {
@@ -108,60 +97,6 @@ impl Guard {
             verb: verb.to_owned(),
             path: path.to_owned(),
         })
-    }
-
-    async fn user(&self, token: &str) -> Result<UserInfo, Refusal> {
-        if let Some(user) = self.users.get(&token.to_owned()) {
-            return Ok(user);
-        }
-        let review = TokenReview {
-            spec: TokenReviewSpec {
-                token: Some(token.to_owned()),
-                ..TokenReviewSpec::default()
-            },
-            ..TokenReview::default()
-        };
-        let reviews = Api::<TokenReview>::all(self.client.clone());
-        let answer = reviews.create(&PostParams::default(), &review).await?;
-        let status = answer.status.unwrap_or_default();
-        match status.user {
-            Some(user) if status.authenticated == Some(true) => {
-                self.users.insert(token.to_owned(), user.clone());
-                Ok(user)
-            }
-            // not cached: the token may become valid at any moment
-            _ => Err(Refusal::Unknown),
-        }
-    }
-
-    async fn is_allowed(&self, user: &UserInfo, verb: &str, path: &str) -> Result<bool, Refusal> {
-        if user.groups.iter().flatten().any(|group| group == MASTERS) {
-            return Ok(true);
-        }
-        let name = user.username.clone().unwrap_or_default();
-        let question = (name, verb.to_owned(), path.to_owned());
-        if let Some(answer) = self.rights.get(&question) {
-            return Ok(answer);
-        }
-        let review = SubjectAccessReview {
-            spec: SubjectAccessReviewSpec {
-                user: user.username.clone(),
-                groups: user.groups.clone(),
-                uid: user.uid.clone(),
-                extra: user.extra.clone(),
-                non_resource_attributes: Some(NonResourceAttributes {
-                    path: Some(path.to_owned()),
-                    verb: Some(verb.to_owned()),
-                }),
-                ..SubjectAccessReviewSpec::default()
-            },
-            ..SubjectAccessReview::default()
-        };
-        let reviews = Api::<SubjectAccessReview>::all(self.client.clone());
-        let answer = reviews.create(&PostParams::default(), &review).await?;
-        let allowed = answer.status.is_some_and(|status| status.allowed);
-        self.rights.insert(question, allowed);
-        Ok(allowed)
     }
 }
 
@@ -186,35 +121,6 @@ fn token(request: &Request) -> Option<String> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned())
 }
 
-/// Cached answers, with the time of each.
-#[derive(Debug)]
-struct Answers<K, V>(Mutex<HashMap<K, (Instant, V)>>);
-
-impl<K, V> Default for Answers<K, V> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<K: std::hash::Hash + Eq, V: Clone> Answers<K, V> {
-    fn get(&self, question: &K) -> Option<V> {
-        let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (since, answer) = answers.get(question)?;
-        (since.elapsed() < ANSWER_TTL).then(|| answer.clone())
-    }
-
-    fn insert(&self, question: K, answer: V) {
-        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if answers.len() >= MAX_CACHED_ANSWERS {
-            answers.retain(|_, (since, _)| since.elapsed() < ANSWER_TTL);
-        }
-        // when the cache is full, further answers are not kept, and their questions go to the API server each time
-        if answers.len() < MAX_CACHED_ANSWERS {
-            answers.insert(question, (Instant::now(), answer));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -227,6 +133,7 @@ mod tests {
     use serde_json::{Value, json};
     use tower::ServiceExt as _;
 
+    use super::reviews::MASTERS;
     use super::*;
 
     /// Returns a guarded router. Its API server knows the tokens `reader`, `other` and `master`, allows the user of the first to read

@@ -1,6 +1,7 @@
 //! Parts that every daemon of the stack needs: logs, signals, health and metrics endpoints, leader election.
 //!
-//! Each module does one job and is independent of the others, except that [`serve`] can serve any router with TLS:
+//! Each module does one job and can be read alone. The order is that in which a daemon's start-up comes to them; [`serve`] can serve any
+//! router, with [`tls`] or without:
 //! - [`log`]: structured logs on stderr, with klog's verbosity numbers.
 //! - [`shutdown`]: one token that SIGTERM or SIGINT cancels.
 //! - [`client`]: a Kubernetes client from a kubeconfig path or from the pod's environment.

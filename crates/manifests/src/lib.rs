@@ -3,12 +3,15 @@
 //! - [`rte`]: the exporters: one DaemonSet per pool, and the objects that they share;
 //! - [`scheduler`]: the secondary scheduler and its configuration;
 //! - [`operator`]: the operator's own installation;
-//! - [`flags`], [`hash`], [`platform`]: helpers for these.
+//! - [`platform`]: what the objects depend on in a cluster; [`hash`]: how a changed ConfigMap gets to the pods that read it.
+//!
+//! Start with `new` and `objects` of a set. Below them, `rbac`, `network`, `control_plane` and `meta` build the parts that
+//! several sets have.
 //!
 //! Every function is pure: no cluster, no clock, no environment. The custom resource definitions are in `api::crd`.
 //! Rules and literals: operator.md 6.
 
-pub mod flags;
+mod control_plane;
 pub mod hash;
 mod meta;
 mod network;

@@ -15,10 +15,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
-use crate::platform::Platform;
-use crate::scheduler::{
+use crate::control_plane::{
     STACK_USER, management_workload, prefers_control_plane, tolerates_control_plane,
 };
+use crate::platform::Platform;
 use crate::{meta, network, rbac, to_value};
 
 pub mod rules;

@@ -6,9 +6,8 @@ use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, ConfigMap, Container, NodeAffinity, NodeSelectorRequirement,
-    NodeSelectorTerm, PodSecurityContext, PodSpec, PodTemplateSpec, PreferredSchedulingTerm,
-    ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccount, Toleration,
+    Capabilities, ConfigMap, Container, PodSecurityContext, PodSpec, PodTemplateSpec,
+    ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccount,
     TopologySpreadConstraint,
 };
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -17,15 +16,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
+use crate::control_plane::{
+    STACK_USER, management_workload, prefers_control_plane, tolerates_control_plane,
+};
 use crate::platform::{Platform, TlsSettings};
 use crate::{hash, meta, network, rbac, to_value};
 
 pub mod config;
 pub mod rules;
-
-/// User id of the stack's image. OpenShift assigns each namespace its own user ids and refuses others. Elsewhere the pod must set the id,
-/// because the kubelet refuses an image that does not declare a non-root user.
-pub(crate) const STACK_USER: i64 = 65532;
 
 /// Inputs for the scheduler's objects.
 #[derive(Clone, Debug)]
@@ -136,50 +134,6 @@ impl Set {
 /// Returns the labels of every scheduler pod.
 pub fn pod_labels() -> std::collections::BTreeMap<String, String> {
     meta::labels([(labels::APP, names::SCHEDULER)])
-}
-
-/// Returns the annotation that allows OpenShift to put the pods on the CPUs of the platform.
-pub(crate) fn management_workload() -> (&'static str, &'static str) {
-    (
-        "target.workload.openshift.io/management",
-        r#"{"effect": "PreferredDuringScheduling"}"#,
-    )
-}
-
-/// Returns an affinity that prefers control plane nodes.
-pub(crate) fn prefers_control_plane() -> Affinity {
-    let requirement = NodeSelectorRequirement {
-        key: labels::CONTROL_PLANE.into(),
-        operator: "Exists".into(),
-        values: None,
-    };
-    let preference = NodeSelectorTerm {
-        match_expressions: Some(vec![requirement]),
-        match_fields: None,
-    };
-    let node_affinity = NodeAffinity {
-        preferred_during_scheduling_ignored_during_execution: Some(vec![PreferredSchedulingTerm {
-            preference,
-            weight: 1,
-        }]),
-        required_during_scheduling_ignored_during_execution: None,
-    };
-    Affinity {
-        node_affinity: Some(node_affinity),
-        ..Affinity::default()
-    }
-}
-
-/// Returns tolerations for both role names that control plane nodes are tainted with.
-pub(crate) fn tolerates_control_plane() -> Vec<Toleration> {
-    [labels::CONTROL_PLANE, "node-role.kubernetes.io/master"]
-        .map(|key| Toleration {
-            key: Some(key.into()),
-            effect: Some("NoSchedule".into()),
-            operator: Some("Exists".into()),
-            ..Toleration::default()
-        })
-        .into()
 }
 
 fn deployment(options: &Options, config_hash: &str) -> Deployment {

@@ -26,8 +26,9 @@ pub(super) enum Error {
 /// Validates the node groups and finds their pools.
 pub(super) async fn find(cr: &NumaResourcesOperator, context: &Context) -> Result<Selected, Error> {
     let groups = &cr.spec.node_groups;
-    node_groups::validate(groups, context.platform).map_err(Error::Invalid)?;
-    if context.platform == Platform::OpenShift {
+    let platform = context.installation.platform;
+    node_groups::validate(groups, platform).map_err(Error::Invalid)?;
+    if platform == Platform::OpenShift {
         let api: Api<MachineConfigPool> = Api::all(context.client.clone());
         let all = api
             .list(&ListParams::default())
@@ -37,14 +38,14 @@ pub(super) async fn find(cr: &NumaResourcesOperator, context: &Context) -> Resul
     }
     let labelled = workers_are_labelled(context).await?;
     Ok(Selected {
-        pools: node_groups::pools(groups, context.platform, labelled),
+        pools: node_groups::pools(groups, platform, labelled),
         multiple_pools_message: None,
     })
 }
 
 /// Returns whether any node has the role of the pool `worker`; on OpenShift always true.
 async fn workers_are_labelled(context: &Context) -> Result<bool, Cause> {
-    if context.platform != Platform::Kubernetes {
+    if context.installation.platform != Platform::Kubernetes {
         return Ok(true);
     }
     let nodes: Api<Node> = Api::all(context.client.clone());

@@ -38,7 +38,10 @@ where
         + Send
         + 'static,
 {
-    let api = Api::<PartialObjectMeta<K>>::namespaced(context.client.clone(), &context.namespace);
+    let api = Api::<PartialObjectMeta<K>>::namespaced(
+        context.client.clone(),
+        &context.installation.namespace,
+    );
     owned(api, watcher::Config::default(), kind)
 }
 

@@ -59,17 +59,33 @@ pub(crate) async fn make_ready(cluster: &Cluster, name: &str) {
 async fn operator_resource_is_installed_kept_and_reported() {
     let mut cluster = Cluster::start().await;
     let crs: Api<NumaResourcesOperator> = Api::all(cluster.client.clone());
-    let sets: Api<DaemonSet> = cluster.namespaced();
     let pools = json!({"nodeGroups": [{"poolName": "numa-a"}, {"poolName": "numa-b"}]});
     crs.create(&PostParams::default(), &cr(&pools))
         .await
         .unwrap();
+    creates_everything_and_reports_progress(&cluster, &crs).await;
+    waits_for_every_daemon_set(&cluster, &crs).await;
+    changes_only_what_depends_on_an_edit(&cluster, &crs).await;
+    repairs_foreign_changes(&cluster).await;
+    reports_errors_and_recovers(&cluster, &crs).await;
+    deletes_the_daemon_set_of_a_dropped_pool(&cluster, &crs).await;
 
-    // everything is created and reported as progressing
+    healthy(&cluster).await;
+    assert_eq!(cluster.stop(), Some(0));
+    let leases: Api<Lease> = cluster.namespaced();
+    let lease = leases.get("0e2a6bd3.openshift-kni.io").await.unwrap();
+    let holder = lease.spec.unwrap().holder_identity.unwrap_or_default();
+    assert_eq!(holder, "", "the lease is given back");
+}
+
+async fn creates_everything_and_reports_progress(
+    cluster: &Cluster,
+    crs: &Api<NumaResourcesOperator>,
+) {
     let message = format!("numaresources/{DS_A} is updating");
     cluster
         .condition(
-            &crs,
+            crs,
             CR,
             conditions,
             ("Progressing", "Progressing", &message),
@@ -79,6 +95,7 @@ async fn operator_resource_is_installed_kept_and_reported() {
     cluster
         .appears(&definitions, "noderesourcetopologies.topology.node.k8s.io")
         .await;
+    let sets: Api<DaemonSet> = cluster.namespaced();
     let set = cluster.appears(&sets, DS_A).await;
     let template = set.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
     assert_eq!(
@@ -86,9 +103,11 @@ async fn operator_resource_is_installed_kept_and_reported() {
         ""
     );
     assert_eq!(set.owner_references()[0].name, CR);
+}
 
-    // one ready DaemonSet of two does not make the resource available
-    make_ready(&cluster, DS_B).await;
+/// Checks that one ready DaemonSet of two does not make the resource available.
+async fn waits_for_every_daemon_set(cluster: &Cluster, crs: &Api<NumaResourcesOperator>) {
+    make_ready(cluster, DS_B).await;
     cluster
         .eventually(|| async {
             let status = crs.get(CR).await.unwrap().status.unwrap_or_default();
@@ -104,9 +123,9 @@ async fn operator_resource_is_installed_kept_and_reported() {
             }
         })
         .await;
-    make_ready(&cluster, DS_A).await;
+    make_ready(cluster, DS_A).await;
     let live = cluster
-        .condition(&crs, CR, conditions, ("Available", "Available", ""))
+        .condition(crs, CR, conditions, ("Available", "Available", ""))
         .await;
     let status = live.status.unwrap();
     let types: Vec<&str> = status
@@ -135,14 +154,16 @@ async fn operator_resource_is_installed_kept_and_reported() {
         Some("10s")
     );
     assert_eq!(status.related_objects.len(), 6);
+}
 
-    keeps_what_is_right_and_repairs_what_is_not(&cluster, &crs).await;
-    reports_errors_and_recovers(&cluster, &crs).await;
-
-    // the DaemonSet of a dropped pool is deleted
+async fn deletes_the_daemon_set_of_a_dropped_pool(
+    cluster: &Cluster,
+    crs: &Api<NumaResourcesOperator>,
+) {
+    let sets: Api<DaemonSet> = cluster.namespaced();
     cluster
         .merge(
-            &crs,
+            crs,
             CR,
             json!({"spec": {"nodeGroups": [{"poolName": "numa-b"}]}}),
         )
@@ -157,26 +178,14 @@ async fn operator_resource_is_installed_kept_and_reported() {
         })
         .await;
     assert!(sets.get_opt(DS_B).await.unwrap().is_some());
-
-    healthy(&cluster).await;
-    assert_eq!(cluster.stop(), Some(0));
-    let leases: Api<Lease> = cluster.namespaced();
-    let lease = leases.get("0e2a6bd3.openshift-kni.io").await.unwrap();
-    let holder = lease.spec.unwrap().holder_identity.unwrap_or_default();
-    assert_eq!(holder, "", "the lease is given back");
 }
 
-async fn keeps_what_is_right_and_repairs_what_is_not(
-    cluster: &Cluster,
-    crs: &Api<NumaResourcesOperator>,
-) {
+async fn changes_only_what_depends_on_an_edit(cluster: &Cluster, crs: &Api<NumaResourcesOperator>) {
     let sets: Api<DaemonSet> = cluster.namespaced();
     let accounts: Api<ServiceAccount> = cluster.namespaced();
     let cluster_roles: Api<ClusterRole> = Api::all(cluster.client.clone());
     let account = accounts.get("rte").await.unwrap().resource_version();
     let cluster_role = cluster_roles.get("rte").await.unwrap().resource_version();
-
-    // an edit of the resource changes only the objects that depend on it
     cluster
         .merge(crs, CR, json!({"spec": {"logLevel": "Trace"}}))
         .await;
@@ -198,8 +207,12 @@ async fn keeps_what_is_right_and_repairs_what_is_not(
         cluster_roles.get("rte").await.unwrap().resource_version(),
         cluster_role
     );
+}
 
-    // foreign changes are reverted: a deleted role, an edited ClusterRole, an edited DaemonSet
+/// Checks that foreign changes are reverted: a deleted role, an edited ClusterRole, an edited DaemonSet.
+async fn repairs_foreign_changes(cluster: &Cluster) {
+    let sets: Api<DaemonSet> = cluster.namespaced();
+    let cluster_roles: Api<ClusterRole> = Api::all(cluster.client.clone());
     let roles: Api<Role> = cluster.namespaced();
     let old = roles.get("rte").await.unwrap().uid();
     roles.delete("rte", &DeleteParams::default()).await.unwrap();

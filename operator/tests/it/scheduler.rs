@@ -31,14 +31,39 @@ fn config(map: &ConfigMap) -> &str {
     &map.data.as_ref().unwrap()["config.yaml"]
 }
 
+struct Scheduler {
+    cluster: Cluster,
+    crs: Api<NumaResourcesScheduler>,
+    deployments: Api<Deployment>,
+    maps: Api<ConfigMap>,
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scheduler_resource_is_checked_installed_and_reported() {
     let cluster = Cluster::start().await;
     let crs: Api<NumaResourcesScheduler> = Api::all(cluster.client.clone());
     let deployments: Api<Deployment> = cluster.namespaced();
     let maps: Api<ConfigMap> = cluster.namespaced();
+    let scheduler = Scheduler {
+        cluster,
+        crs,
+        deployments,
+        maps,
+    };
+    refuses_an_image_with_a_tag(&scheduler).await;
+    installs_an_image_with_a_trusted_digest(&scheduler).await;
+    adds_and_removes_settings(&scheduler).await;
+    refuses_more_schedulers_than_nodes(&scheduler).await;
+}
 
-    // an image with a tag is refused, and nothing is created
+/// Checks that an image with a tag is refused, and that nothing is created.
+async fn refuses_an_image_with_a_tag(scheduler: &Scheduler) {
+    let Scheduler {
+        cluster,
+        crs,
+        deployments,
+        ..
+    } = scheduler;
     let cr = serde_json::from_value(
         json!({"metadata": {"name": CR}, "spec": {"imageSpec": "stack:dev"}}),
     )
@@ -47,7 +72,7 @@ async fn scheduler_resource_is_checked_installed_and_reported() {
     let message = "image \"stack:dev\" must be referenced by digest, not by tag";
     cluster
         .condition(
-            &crs,
+            crs,
             CR,
             base,
             ("Degraded", "InvalidSchedulerImage", message),
@@ -60,19 +85,26 @@ async fn scheduler_resource_is_checked_installed_and_reported() {
             .unwrap()
             .is_none()
     );
+}
 
-    // an image with a trusted digest is installed
+async fn installs_an_image_with_a_trusted_digest(scheduler: &Scheduler) {
+    let Scheduler {
+        cluster,
+        crs,
+        deployments,
+        maps,
+    } = scheduler;
     cluster
         .merge(
-            &crs,
+            crs,
             CR,
             json!({"spec": {"imageSpec": names::pinned_stack_image(), "schedulerName": "numa"}}),
         )
         .await;
     cluster
-        .condition(&crs, CR, base, ("Progressing", "Progressing", ""))
+        .condition(crs, CR, base, ("Progressing", "Progressing", ""))
         .await;
-    let deployment = cluster.appears(&deployments, "secondary-scheduler").await;
+    let deployment = cluster.appears(deployments, "secondary-scheduler").await;
     assert_eq!(deployment.spec.as_ref().unwrap().replicas, Some(1));
     let map = maps.get("topo-aware-scheduler-config").await.unwrap();
     assert!(
@@ -92,12 +124,12 @@ async fn scheduler_resource_is_checked_installed_and_reported() {
             .generation;
         let status = json!({"observedGeneration": generation, "conditions": [available.clone()]});
         cluster
-            .report(&deployments, "secondary-scheduler", status)
+            .report(deployments, "secondary-scheduler", status)
             .await;
     };
     report().await;
     let live = cluster
-        .condition(&crs, CR, base, ("Available", "Available", ""))
+        .condition(crs, CR, base, ("Available", "Available", ""))
         .await;
     let status = live.status.clone().unwrap();
     assert_eq!(status.scheduler_name.as_deref(), Some("numa"));
@@ -112,12 +144,20 @@ async fn scheduler_resource_is_checked_installed_and_reported() {
         .find(|condition| condition.type_ == "DedicatedInformerActive")
         .unwrap();
     assert_eq!(informer.status, "True");
+}
 
-    // settings are added to the configuration, and removed again
-    let old_hash = pod_hash(&deployment);
+/// Checks that settings are added to the configuration and removed again, and that the pods get it.
+async fn adds_and_removes_settings(scheduler: &Scheduler) {
+    let Scheduler {
+        cluster,
+        crs,
+        deployments,
+        maps,
+    } = scheduler;
+    let old_hash = pod_hash(&deployments.get("secondary-scheduler").await.unwrap());
     cluster
         .merge(
-            &crs,
+            crs,
             CR,
             json!({"spec": {"cacheResyncPeriod": "0s", "schedulerName": null}}),
         )
@@ -141,14 +181,16 @@ async fn scheduler_resource_is_checked_installed_and_reported() {
             }
         })
         .await;
+}
 
-    // more schedulers than control plane nodes are refused
+async fn refuses_more_schedulers_than_nodes(scheduler: &Scheduler) {
+    let Scheduler { cluster, crs, .. } = scheduler;
     cluster
-        .merge(&crs, CR, json!({"spec": {"replicas": 2}}))
+        .merge(crs, CR, json!({"spec": {"replicas": 2}}))
         .await;
     let message = "failed to compute scheduler replicas: explicitly set replicas count should not be greater than the number of the nodes with role control-plane";
     cluster
-        .condition(&crs, CR, base, ("Degraded", "InternalError", message))
+        .condition(crs, CR, base, ("Degraded", "InternalError", message))
         .await;
 }
 

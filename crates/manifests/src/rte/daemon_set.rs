@@ -3,6 +3,7 @@
 use api::operator::v1::NodeGroupConfig;
 use api::operator::{InfoRefreshMode, InfoRefreshPause, PodsFingerprinting};
 use api::{annotations, attributes, conditions, labels, metrics, names};
+use goflags::{Flags, GoDuration};
 use k8s_openapi::api::apps::v1::{
     DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy, RollingUpdateDaemonSet,
 };
@@ -16,7 +17,6 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::security::{SELINUX_LEVEL, selinux_type};
 use super::{NodeSelection, Options, Pool, pod_labels};
-use crate::flags::Flags;
 use crate::meta;
 use crate::platform::Platform;
 
@@ -230,7 +230,7 @@ fn refresh_period(config: &NodeGroupConfig) -> String {
         .as_deref()
         .unwrap_or(api::operator::v1::DEFAULT_REFRESH_PERIOD);
     given
-        .parse::<api::duration::GoDuration>()
+        .parse::<GoDuration>()
         .map_or_else(|_| given.to_owned(), |period| period.to_string())
 }
 

@@ -1,4 +1,5 @@
-//! A command line as an ordered set of flags: edits keep the position of a flag, new flags are appended (operator.md 6.2).
+//! A command line to edit and to render: an ordered set of flags. Edits keep the position of a flag, new flags are appended
+//! (operator.md 6.2).
 
 /// Flags in order of first appearance. Each is a switch or has a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Resource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
-use crate::conditions::Outcome;
+use super::conditions::Outcome;
 use crate::context::Context;
 
 /// Action of every Event.

@@ -1,0 +1,128 @@
+//! Asks the API server who sends a request and whether that user may send it. Answers are cached for a while.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::Client;
+use kube::api::{Api, PostParams};
+
+/// How long an answer of the API server stays valid.
+const ANSWER_TTL: Duration = Duration::from_secs(10);
+/// Maximum number of cached answers of each kind.
+const MAX_CACHED_ANSWERS: usize = 1024;
+/// Members of this group may do everything, without a review.
+pub(super) const MASTERS: &str = "system:masters";
+
+/// The API server's answers.
+pub(super) struct Reviews {
+    client: Client,
+    users: Answers<String, UserInfo>,
+    rights: Answers<(String, String, String), bool>,
+}
+
+impl Reviews {
+    /// Creates reviews that `client` sends.
+    pub(super) fn new(client: Client) -> Self {
+        Self {
+            client,
+            users: Answers::default(),
+            rights: Answers::default(),
+        }
+    }
+
+    /// Returns the user that a token belongs to; `None` when it is nobody's.
+    pub(super) async fn user(&self, token: &str) -> kube::Result<Option<UserInfo>> {
+        if let Some(user) = self.users.get(&token.to_owned()) {
+            return Ok(Some(user));
+        }
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                token: Some(token.to_owned()),
+                ..TokenReviewSpec::default()
+            },
+            ..TokenReview::default()
+        };
+        let reviews = Api::<TokenReview>::all(self.client.clone());
+        let answer = reviews.create(&PostParams::default(), &review).await?;
+        let status = answer.status.unwrap_or_default();
+        match status.user {
+            Some(user) if status.authenticated == Some(true) => {
+                self.users.insert(token.to_owned(), user.clone());
+                Ok(Some(user))
+            }
+            // not cached: the token may become valid at any moment
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns whether a user may send requests with this verb to this path.
+    pub(super) async fn is_allowed(
+        &self,
+        user: &UserInfo,
+        verb: &str,
+        path: &str,
+    ) -> kube::Result<bool> {
+        if user.groups.iter().flatten().any(|group| group == MASTERS) {
+            return Ok(true);
+        }
+        let name = user.username.clone().unwrap_or_default();
+        let question = (name, verb.to_owned(), path.to_owned());
+        if let Some(answer) = self.rights.get(&question) {
+            return Ok(answer);
+        }
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: user.username.clone(),
+                groups: user.groups.clone(),
+                uid: user.uid.clone(),
+                extra: user.extra.clone(),
+                non_resource_attributes: Some(NonResourceAttributes {
+                    path: Some(path.to_owned()),
+                    verb: Some(verb.to_owned()),
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let reviews = Api::<SubjectAccessReview>::all(self.client.clone());
+        let answer = reviews.create(&PostParams::default(), &review).await?;
+        let allowed = answer.status.is_some_and(|status| status.allowed);
+        self.rights.insert(question, allowed);
+        Ok(allowed)
+    }
+}
+
+/// Cached answers, with the time of each.
+#[derive(Debug)]
+struct Answers<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+
+impl<K, V> Default for Answers<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Hash + Eq, V: Clone> Answers<K, V> {
+    fn get(&self, question: &K) -> Option<V> {
+        let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, answer) = answers.get(question)?;
+        (since.elapsed() < ANSWER_TTL).then(|| answer.clone())
+    }
+
+    fn insert(&self, question: K, answer: V) {
+        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.len() >= MAX_CACHED_ANSWERS {
+            answers.retain(|_, (since, _)| since.elapsed() < ANSWER_TTL);
+        }
+        // when the cache is full, further answers are not kept, and their questions go to the API server each time
+        if answers.len() < MAX_CACHED_ANSWERS {
+            answers.insert(question, (Instant::now(), answer));
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Texts in the forms of Go's standard library. The programs that this stack replaces are written in Go, so their command lines,
+//! configuration files and custom resources have these forms.
+//!
+//! - [`command_line`]: splits a command line by the rules of Go's `flag` package;
+//! - [`flags`]: a command line to edit and to render, for a program that starts another one;
+//! - [`boolean()`] and [`duration`]: values.
+//!
+//! Everything is pure. What a program makes of a flag's value, and what it says of a wrong one, is the program's own.
+
+mod boolean;
+pub mod command_line;
+pub mod duration;
+pub mod flags;
+
+pub use boolean::boolean;
+pub use command_line::CommandLine;
+pub use duration::GoDuration;
+pub use flags::Flags;

@@ -1,0 +1,30 @@
+//! Reads which nodes may run the scheduler.
+
+use api::labels;
+use apply::Cause;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams};
+use manifests::platform::Platform;
+
+use super::plan;
+use crate::context::Context;
+
+/// Returns the number of nodes that determine the number of schedulers.
+pub(super) async fn candidates(context: &Context) -> Result<usize, String> {
+    let platform = context.installation.platform;
+    let selector = format!("{}=", labels::node_role(plan::role(platform)));
+    let of_role = count(context, &ListParams::default().labels(&selector)).await?;
+    if of_role == 0 && platform == Platform::Kubernetes {
+        // the control plane runs elsewhere: the scheduler may run on any node
+        return count(context, &ListParams::default()).await;
+    }
+    Ok(of_role)
+}
+
+async fn count(context: &Context, params: &ListParams) -> Result<usize, String> {
+    let nodes: Api<Node> = Api::all(context.client.clone());
+    let found = nodes.list_metadata(params).await;
+    found
+        .map(|list| list.items.len())
+        .map_err(|error| daemon::log::chain(&Cause::from(error)).to_string())
+}
