@@ -18,23 +18,23 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::bind;
-use crate::cache::Cache;
-use crate::cluster::{Budget, Cluster, GroupKind, Node};
-use crate::cycle::{Attempted, Outcome, Verdict, attempt};
-use crate::evict;
+use crate::api_tasks::bind;
+use crate::api_tasks::evict;
+use crate::api_tasks::report::{EventKind, Nomination, Reporter};
+use crate::api_tasks::status_dump::{self, StatusDump};
+use crate::api_tasks::volume_bind::{self, Changes};
 use crate::filter::{Plugin, Plugins, volumes};
-use crate::memo::Memo;
+use crate::framework::cycle::{Attempted, Outcome, Verdict, attempt};
+use crate::framework::memo::Memo;
+use crate::framework::profile::Profile;
+use crate::framework::queue::{Cause, Popped, Queue};
 use crate::metrics::{AttemptResult, Metrics, Point, Status};
-use crate::pod::{Phase, Pod, PodKey};
 use crate::preemption::{self, Candidate};
-use crate::profile::Profile;
-use crate::queue::{Cause, Popped, Queue};
-use crate::report::{EventKind, Nomination, Reporter};
-use crate::status_dump::{self, StatusDump};
-use crate::storage::{Kind, Object, Progress, Reservation, Storage};
-use crate::volume_bind::{self, Changes};
-use crate::watch::Change;
+use crate::state::cache::Cache;
+use crate::state::cluster::{Budget, Cluster, GroupKind, Node};
+use crate::state::pod::{Phase, Pod, PodKey};
+use crate::state::storage::{Kind, Object, Progress, Reservation, Storage};
+use crate::watch::follow::Change;
 
 /// Maximum number of changes that are taken before the next attempt.
 const BATCH: usize = 512;

@@ -15,10 +15,10 @@ use clap::{Parser, ValueEnum};
 use k8s_openapi::api::core::v1::Pod as WirePod;
 use serde::Deserialize as _;
 
-use crate::cache::{Cache, Settings};
-use crate::pod::{Pod, PodKey};
-use crate::profile::Profile;
+use crate::framework::profile::Profile;
 use crate::run;
+use crate::state::cache::{Cache, Settings};
+use crate::state::pod::{Pod, PodKey};
 
 pub mod snapshot;
 pub mod table;

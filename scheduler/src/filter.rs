@@ -10,10 +10,10 @@ use std::fmt;
 use k8s_openapi::api::core::v1::{NodeAffinity, TopologySpreadConstraint};
 use topology::resource::ResourceName;
 
-use crate::cache::{View, simulate};
-use crate::cluster::Cluster;
-use crate::node_info::NodeInfo;
-use crate::pod::Pod;
+use crate::state::cache::{View, simulate};
+use crate::state::cluster::Cluster;
+use crate::state::node_info::NodeInfo;
+use crate::state::pod::Pod;
 
 pub mod inter_pod;
 pub mod node;

@@ -12,9 +12,9 @@ use prometheus_client::registry::Registry;
 
 use topology::resource::{MEMORY, ResourceName};
 
-use crate::cache::Stats;
 use crate::filter::{Plugin, Rejection};
-use crate::queue::{Cause, Lengths, Part};
+use crate::framework::queue::{Cause, Lengths, Part};
+use crate::state::cache::Stats;
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]

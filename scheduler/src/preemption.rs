@@ -10,12 +10,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use scheduler_config::default_plugins::DefaultPreemptionArgs;
 
-use crate::cache::Cache;
-use crate::cluster::{Budget, Cluster};
-use crate::cycle;
 use crate::filter::{Attempt, Filters, Rejection, selector};
-use crate::node_info::NodeInfo;
-use crate::pod::{Pod, PodKey};
+use crate::framework::cycle;
+use crate::state::cache::Cache;
+use crate::state::cluster::{Budget, Cluster};
+use crate::state::node_info::NodeInfo;
+use crate::state::pod::{Pod, PodKey};
 
 /// A node on which the pod fits once the victims are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]

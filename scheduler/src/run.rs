@@ -32,20 +32,20 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api_tasks::limit;
+use crate::api_tasks::report::Reporter;
+use crate::api_tasks::status_dump::StatusDump;
 use crate::args::Args;
-use crate::cache::{Cache, Settings};
-use crate::cluster::{Budget, GroupKind, Node, labelled};
 use crate::engine::{Election, Engine, Message};
 use crate::explain;
-use crate::limit;
+use crate::framework::profile::{self, Profile};
+use crate::framework::queue::{Backoff, Queue};
 use crate::metrics::Metrics;
-use crate::pod::{Pod, PodKey};
-use crate::profile::{self, Profile};
-use crate::queue::{Backoff, Queue};
-use crate::report::Reporter;
-use crate::status_dump::StatusDump;
-use crate::storage::{self, Stored};
-use crate::watch::{Sink, follow};
+use crate::state::cache::{Cache, Settings};
+use crate::state::cluster::{Budget, GroupKind, Node, labelled};
+use crate::state::pod::{Pod, PodKey};
+use crate::state::storage::{self, Stored};
+use crate::watch::follow::{Sink, follow};
 
 /// Capacity of the channel of changes; watches pause when it is full.
 const CHANGES: usize = 4096;
@@ -551,7 +551,7 @@ mod tests {
     #[test]
     fn profiles_must_agree_on_the_shared_cache() {
         let settings = cache_settings(&mk_config("7")).expect("both account");
-        assert_eq!(settings.mode, crate::cache::Mode::OverReserve);
+        assert_eq!(settings.mode, crate::state::cache::Mode::OverReserve);
         assert_eq!(settings.profiles.len(), 2);
         assert!(cache_settings(&mk_config("0")).is_err());
     }

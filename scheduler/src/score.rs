@@ -2,10 +2,10 @@
 //!
 //! Each plugin gives every node a score from 0 to 100; the weighted sum decides.
 
-use crate::cluster::{Cluster, Node, NodeState};
 use crate::filter::node::{selected_weight, soft_taints};
-use crate::node_info::NodeInfo;
-use crate::pod::Pod;
+use crate::state::cluster::{Cluster, Node, NodeState};
+use crate::state::node_info::NodeInfo;
+use crate::state::pod::Pod;
 use k8s_openapi::api::core::v1::NodeAffinity;
 use scheduler_config::args::ScoringStrategy;
 use scheduler_config::default_plugins::{self, InterPodAffinityArgs, ResourceSpec};

@@ -22,10 +22,10 @@ use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::cache::Cache;
-use crate::cluster::{Budget, Cluster, GroupKind, Node, labelled};
-use crate::pod::{Pod, PodKey};
-use crate::storage::{self, Object, Stored};
+use crate::state::cache::Cache;
+use crate::state::cluster::{Budget, Cluster, GroupKind, Node, labelled};
+use crate::state::pod::{Pod, PodKey};
+use crate::state::storage::{self, Object, Stored};
 
 /// Maximum number of objects in a page of a list.
 const PAGE: u32 = 500;

@@ -12,15 +12,15 @@ use topology::policy::Policy;
 use topology::request::Qos;
 use topology::resource::{ResourceName, Resources};
 
-use crate::cache::{Cache, View};
-use crate::cluster::{Cluster, Node};
-use crate::cycle;
 use crate::filter::{Attempt, Rejection, topology_match};
-use crate::node_info::NodeInfo;
-use crate::pod::Pod;
+use crate::framework::cycle;
+use crate::framework::profile::Profile;
 use crate::preemption;
-use crate::profile::Profile;
 use crate::score;
+use crate::state::cache::{Cache, View};
+use crate::state::cluster::{Cluster, Node};
+use crate::state::node_info::NodeInfo;
+use crate::state::pod::Pod;
 
 /// Version of the JSON form.
 pub const FORMAT: &str = "explain.numaresources/v1";

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::PodAffinityTerm;
 
 use super::{Plugin, Rejection, selector};
-use crate::cluster::{Cluster, Node};
-use crate::pod::{Phase, Pod};
+use crate::state::cluster::{Cluster, Node};
+use crate::state::pod::{Phase, Pod};
 
 /// A label with a value. All nodes that carry it are one topology domain.
 type Domain = (String, String);

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{NodeAffinity, Taint, Toleration};
 use topology::resource::ResourceName;
 
 use super::{Plugin, Rejection, selector};
-use crate::cluster::{Cluster, Node, NodeState};
-use crate::pod::Pod;
+use crate::state::cluster::{Cluster, Node, NodeState};
+use crate::state::pod::Pod;
 
 /// Effect that keeps new pods away.
 const NO_SCHEDULE: &str = "NoSchedule";
@@ -468,7 +468,7 @@ mod tests {
     fn a_taken_port_is_named_in_the_detail() {
         let mut cluster = Cluster::new();
         cluster.apply_node(mk_node("n", "cpu=4"));
-        let port = crate::pod::HostPort {
+        let port = crate::state::pod::HostPort {
             protocol: "TCP".to_owned(),
             ip: "0.0.0.0".to_owned(),
             port: 80,

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
 use super::{Plugin, Rejection, node, selector};
-use crate::cluster::{Cluster, Node, NodeState};
-use crate::pod::{Phase, Pod};
+use crate::state::cluster::{Cluster, Node, NodeState};
+use crate::state::pod::{Phase, Pod};
 
 const REASON: &str = "node(s) didn't match pod topology spread constraints";
 const MISSING_LABEL: &str =
@@ -190,7 +190,7 @@ fn count(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::GroupKind;
+    use crate::state::cluster::GroupKind;
     use crate::testing::{mk_key, mk_node, mk_pod};
 
     fn mk_spread(pod: Pod, max_skew: i32, min_domains: Option<i32>) -> Pod {

@@ -5,9 +5,9 @@ use topology::policy::{Policy, Scope};
 use topology::request::Qos;
 
 use super::{Plugin, Rejection};
-use crate::cache::{View, simulate};
-use crate::cluster::Node;
-use crate::pod::Pod;
+use crate::state::cache::{View, simulate};
+use crate::state::cluster::Node;
+use crate::state::pod::Pod;
 
 /// Reason if the amounts of a node cannot be trusted at the moment.
 pub const INVALID: &str = "invalid node topology data";
@@ -76,7 +76,7 @@ pub fn lists(node: &Node, resource: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::Fresh;
+    use crate::state::cache::Fresh;
     use crate::testing::{mk_container, mk_node, mk_pod, mk_pod_of, mk_resources};
     use rstest::rstest;
     use topology::fit::FreeZone;

@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 
 use super::{Plugin, Rejection};
-use crate::cluster::{Cluster, Node, NodeState};
-use crate::pod::{self, Pod, PodKey};
-use crate::storage::{Claim, Storage};
+use crate::state::cluster::{Cluster, Node, NodeState};
+use crate::state::pod::{self, Pod, PodKey};
+use crate::state::storage::{Claim, Storage};
 
 pub mod binding;
 mod limits;
@@ -102,7 +102,7 @@ impl<'a> Volumes<'a> {
         let unknown: Vec<&str> = self
             .storage()
             .unknown_kinds()
-            .map(crate::storage::Kind::plural)
+            .map(crate::state::storage::Kind::plural)
             .collect();
         if !self.requested.need_objects() || unknown.is_empty() {
             return Ok(());

@@ -1,6 +1,6 @@
 use super::*;
 use crate::filter::Plugin;
-use crate::pod::Phase;
+use crate::state::pod::Phase;
 use crate::testing::{mk_cache, mk_node, mk_pod};
 use k8s_openapi::api::core::v1::Taint;
 use nrt::decode::{NodeTopology, Published};
@@ -195,7 +195,7 @@ fn the_message_tells_what_each_node_lacks_for_preemption() {
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     };
-    cluster.apply_node(crate::cluster::Node {
+    cluster.apply_node(crate::state::cluster::Node {
         taints: vec![taint],
         ..mk_node("c", "cpu=8")
     });

@@ -1,8 +1,8 @@
 //! ImageLocality: prefers nodes that already have the pod's images (scheduler.md 7.5).
 
 use super::MAX;
-use crate::cluster::{Cluster, Node};
-use crate::pod::Pod;
+use crate::state::cluster::{Cluster, Node};
+use crate::state::pod::Pod;
 
 /// Sums of sizes in bytes up to this score 0.
 const LEAST: i64 = 23 << 20;
@@ -29,7 +29,7 @@ pub fn score(cluster: &Cluster, pod: &Pod, node: &Node, nodes: usize) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::images::{ImageId, Images};
+    use crate::state::images::{ImageId, Images};
     use crate::testing::{mk_node, mk_pod};
     use k8s_openapi::api::core::v1::ContainerImage;
     use rstest::rstest;

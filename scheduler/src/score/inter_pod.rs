@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::PodAffinityTerm;
 use scheduler_config::default_plugins::InterPodAffinityArgs;
 
 use super::MAX;
-use crate::cluster::{Cluster, Node};
 use crate::filter::inter_pod::{self, selects};
-use crate::pod::{Phase, Pod};
+use crate::state::cluster::{Cluster, Node};
+use crate::state::pod::{Phase, Pod};
 
 /// Returns the scores of `nodes`, in order; `None` if no preference applies.
 pub fn scores<'a>(
@@ -95,7 +95,7 @@ fn normalize(raw: &[i64]) -> Vec<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::Preferences;
+    use crate::state::pod::Preferences;
     use crate::testing::{mk_node, mk_pod};
     use k8s_openapi::api::core::v1::WeightedPodAffinityTerm;
     use serde_json::json;

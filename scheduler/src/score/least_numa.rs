@@ -7,8 +7,8 @@ use topology::resource::Resources;
 use topology::zone::Zone;
 
 use super::MAX;
-use crate::cache::Fresh;
-use crate::pod::Pod;
+use crate::state::cache::Fresh;
+use crate::state::pod::Pod;
 
 /// The zones that a request needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

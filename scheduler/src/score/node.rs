@@ -4,8 +4,8 @@ use scheduler_config::default_plugins::{ResourceSpec, ScoringStrategy, ShapePoin
 use topology::resource::ResourceName;
 
 use super::MAX;
-use crate::cluster::{Node, NodeState};
-use crate::pod::Pod;
+use crate::state::cluster::{Node, NodeState};
+use crate::state::pod::Pod;
 
 /// Scores how full the node gets, by the formula of the profile.
 pub fn fit(pod: &Pod, node: &Node, state: &NodeState, strategy: &ScoringStrategy) -> i64 {
@@ -113,7 +113,7 @@ fn amounts(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Cluster;
+    use crate::state::cluster::Cluster;
     use crate::testing::{mk_node, mk_pod};
     use rstest::rstest;
     use scheduler_config::default_plugins::{

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
 use super::MAX;
-use crate::cluster::{Cluster, Node, NodeState};
 use crate::filter::spread::{constraints, counts_node, has_all_keys, matching_pods};
-use crate::pod::Pod;
+use crate::state::cluster::{Cluster, Node, NodeState};
+use crate::state::pod::Pod;
 
 /// Label that makes every node a domain of its own, which simplifies counting.
 const HOST: &str = "kubernetes.io/hostname";
@@ -114,8 +114,8 @@ fn normalize(raw: &[Option<i64>]) -> Vec<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::GroupKind;
-    use crate::pod::PodKey;
+    use crate::state::cluster::GroupKind;
+    use crate::state::pod::PodKey;
     use crate::testing::{mk_node, mk_pod};
     use scheduler_config::default_plugins::PodTopologySpreadArgs;
     use serde_json::json;

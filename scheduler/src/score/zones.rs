@@ -10,8 +10,8 @@ use topology::request::Qos;
 use topology::resource::{ResourceName, Resources};
 
 use super::{MAX, least_numa};
-use crate::cache::{Fresh, View};
-use crate::pod::Pod;
+use crate::state::cache::{Fresh, View};
+use crate::state::pod::Pod;
 
 /// Returns the score of a node from its known topology.
 pub fn score(pod: &Pod, view: &View, strategy: &ScoringStrategy) -> i64 {

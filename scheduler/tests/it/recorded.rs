@@ -10,14 +10,14 @@ use k8s_openapi::api::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
 };
 use rstest::rstest;
-use scheduler::cache::{Cache, Settings};
-use scheduler::cluster::{Cluster, GroupKind, Node, labelled};
 use scheduler::filter::{Attempt, Filters, Plugin};
-use scheduler::node_info::NodeInfo;
-use scheduler::pod::{Pod, PodKey};
-use scheduler::profile::Profile;
+use scheduler::framework::profile::Profile;
 use scheduler::score;
-use scheduler::storage::{self, Object, Stored};
+use scheduler::state::cache::{Cache, Settings};
+use scheduler::state::cluster::{Cluster, GroupKind, Node, labelled};
+use scheduler::state::node_info::NodeInfo;
+use scheduler::state::pod::{Pod, PodKey};
+use scheduler::state::storage::{self, Object, Stored};
 use scheduler_config::args::NodeResourceTopologyMatchArgs;
 use serde::Deserialize;
 use serde_json::{Value, json};

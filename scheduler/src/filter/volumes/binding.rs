@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{check_owner, claim_of};
-use crate::cluster::{Cluster, Node};
 use crate::filter::selector;
-use crate::pod::{self, Pod, PodKey};
-use crate::storage::{
+use crate::state::cluster::{Cluster, Node};
+use crate::state::pod::{self, Pod, PodKey};
+use crate::state::storage::{
     Capacity, Claim, ClaimState, Class, Reservation, Storage, Volume, is_migrated,
 };
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{check_owner, claim_of};
-use crate::cluster::Node;
 use crate::filter::{Plugin, Rejection};
-use crate::pod::{self, Pod, PodKey};
-use crate::storage::{Claim, CsiNode, Source, Storage, driver_of, is_counted};
+use crate::state::cluster::Node;
+use crate::state::pod::{self, Pod, PodKey};
+use crate::state::storage::{Claim, CsiNode, Source, Storage, driver_of, is_counted};
 
 const TOO_MANY: &str = "node(s) exceed max volume count";
 

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::filter::{Attempt, Filters};
-use crate::node_info::NodeInfo;
 use crate::preemption::preempt;
-use crate::storage::{self, Kind, Reservation, Stored};
+use crate::state::node_info::NodeInfo;
+use crate::state::storage::{self, Kind, Reservation, Stored};
 use crate::testing::{mk_cache, mk_node};
 
 /// Builds a cluster with the nodes `a` and `b`.

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use crate::cache::Cache;
-use crate::cluster::Cluster;
 use crate::filter::{Attempt, Plugins, Rejection};
-use crate::memo::Memo;
-use crate::node_info::NodeInfo;
-use crate::pod::Pod;
+use crate::framework::memo::Memo;
+use crate::framework::profile::Profile;
 use crate::preemption::{self, Candidate};
-use crate::profile::Profile;
+use crate::state::cache::Cache;
+use crate::state::cluster::Cluster;
+use crate::state::node_info::NodeInfo;
+use crate::state::pod::Pod;
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -279,9 +279,9 @@ pub(crate) fn message<'a>(nodes: usize, reasons: impl Iterator<Item = &'a str>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Node;
     use crate::filter::{Filters, Plugin};
     use crate::score;
+    use crate::state::cluster::Node;
     use crate::testing::{mk_cache, mk_node, mk_nrt, mk_pod};
     use k8s_openapi::api::core::v1::Taint;
     use scheduler_config::args::NodeResourceTopologyMatchArgs;

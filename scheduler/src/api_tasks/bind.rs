@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 
-use crate::pod::PodKey;
-use crate::retry::{is_transient, retried};
-use crate::volume_bind;
+use crate::api_tasks::retry::{is_transient, retried};
+use crate::api_tasks::volume_bind;
+use crate::state::pod::PodKey;
 
 /// Timeout of a binding request.
 const LIMIT: Duration = Duration::from_secs(15);

@@ -17,10 +17,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::api_tasks::retry::retried;
 use crate::metrics::{Metrics, Written};
-use crate::pod::{Pod, PodKey};
 use crate::preemption::Victim;
-use crate::retry::retried;
+use crate::state::pod::{Pod, PodKey};
 
 /// Number of workers, and so of concurrent requests.
 const WORKERS: usize = 8;

@@ -7,8 +7,8 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::json;
 
-use crate::pod::{PREEMPTION_BY_SCHEDULER, PodKey};
 use crate::preemption::Victim;
+use crate::state::pod::{PREEMPTION_BY_SCHEDULER, PodKey};
 
 /// Timeout of an eviction; the preemption is tried again later.
 const LIMIT: Duration = Duration::from_secs(15);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::filter::Plugins;
-use crate::pod::PodKey;
+use crate::state::pod::PodKey;
 
 /// Limits of the backoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

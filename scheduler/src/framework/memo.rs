@@ -13,13 +13,13 @@ use k8s_openapi::api::core::v1::{NodeAffinity, Toleration};
 use topology::request::Pod as Request;
 use topology::resource::Resources;
 
-use crate::cache::Cache;
-use crate::cluster::{Cluster, Node, NodeState};
 use crate::filter::Rejection;
-use crate::images::ImageId;
-use crate::node_info::NodeInfo;
-use crate::pod::{HostPort, Pod, SchedulingConstraints};
-use crate::profile::Profile;
+use crate::framework::profile::Profile;
+use crate::state::cache::Cache;
+use crate::state::cluster::{Cluster, Node, NodeState};
+use crate::state::images::ImageId;
+use crate::state::node_info::NodeInfo;
+use crate::state::pod::{HostPort, Pod, SchedulingConstraints};
 
 /// Maximum number of remembered shapes, for workloads that grow at the same time.
 const SHAPES: usize = 4;

@@ -11,10 +11,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use topology::resource::Resources;
 
 use crate::filter::selector;
-use crate::images::{ImageId, Images};
-use crate::pod::{Phase, Pod, PodKey, resources};
-use crate::storage::Storage;
-use crate::touched::Touched;
+use crate::state::images::{ImageId, Images};
+use crate::state::pod::{Phase, Pod, PodKey, resources};
+use crate::state::storage::Storage;
+use crate::state::touched::Touched;
 
 /// The fields of a node object that the scheduler reads.
 #[derive(Clone, Debug, Default, PartialEq)]

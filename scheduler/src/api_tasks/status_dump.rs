@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::cache::Check;
+use crate::state::cache::Check;
 
 /// Number of records kept for each node.
 const RECORDS: usize = 10;
@@ -69,7 +69,7 @@ impl StatusDump {
         if self.records.len() == NODES && !self.records.contains_key(&check.node) {
             return;
         }
-        let name = |key: crate::pod::PodKey| PodName {
+        let name = |key: crate::state::pod::PodKey| PodName {
             namespace: key.namespace,
             name: key.name,
         };
@@ -132,7 +132,7 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::PodKey;
+    use crate::state::pod::PodKey;
 
     fn mk_check(number: usize) -> Check {
         Check {

@@ -13,7 +13,7 @@ use topology::resource::Resources;
 
 use super::charge::is_zoned;
 use super::{Cache, Entry, View};
-use crate::pod::{Pod, PodKey};
+use crate::state::pod::{Pod, PodKey};
 
 /// What pods hold, by zone.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,7 @@
 use super::*;
-use crate::cycle::{Outcome, attempt};
-use crate::images::Images;
-use crate::pod::Phase;
+use crate::framework::cycle::{Outcome, attempt};
+use crate::state::images::Images;
+use crate::state::pod::Phase;
 use crate::testing::{mk_cache, mk_key, mk_node, mk_nrt, mk_pod};
 use k8s_openapi::api::core::v1::{ContainerImage, Taint};
 use proptest::prelude::*;
@@ -200,7 +200,7 @@ fn take(cluster: &mut Cluster, cache: &mut Cache, step: &Step) {
     }
 }
 
-fn forget(cluster: &mut Cluster, cache: &mut Cache, key: &crate::pod::PodKey, now: Instant) {
+fn forget(cluster: &mut Cluster, cache: &mut Cache, key: &crate::state::pod::PodKey, now: Instant) {
     if let Some(node) = cluster.delete_pod(key).and_then(|pod| pod.node) {
         cache.delete_pod(&node, key, now);
     }

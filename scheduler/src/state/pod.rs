@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cluster::GroupKind;
-use crate::images::{self, ImageId};
-use crate::storage::Source;
+use crate::state::cluster::GroupKind;
+use crate::state::images::{self, ImageId};
+use crate::state::storage::Source;
 use api::quantity::Amount;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{

@@ -2,8 +2,8 @@
 
 use std::cell::OnceCell;
 
-use crate::cache::{Cache, View};
-use crate::cluster::{Cluster, Node, NodeState};
+use crate::state::cache::{Cache, View};
+use crate::state::cluster::{Cluster, Node, NodeState};
 
 /// A node with what its pods use and what is known of its zones. The zones are looked up at most once, when first needed.
 #[derive(Clone, Debug)]

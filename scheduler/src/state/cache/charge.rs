@@ -14,7 +14,7 @@ use topology::resource::{ResourceName, Resources};
 use topology::zone::Zone;
 
 use super::Fresh;
-use crate::pod::{Phase, PodKey};
+use crate::state::pod::{Phase, PodKey};
 
 /// A charge of a pod.
 #[derive(Clone, Debug)]

@@ -6,9 +6,9 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::pod::PodKey;
-use crate::retry::retried;
-use crate::storage::{self, BOUND_BY_CONTROLLER, Reservation, SELECTED_NODE, Storage};
+use crate::api_tasks::retry::retried;
+use crate::state::pod::PodKey;
+use crate::state::storage::{self, BOUND_BY_CONTROLLER, Reservation, SELECTED_NODE, Storage};
 
 /// Why the volumes of a pod were not bound.
 #[derive(Debug, thiserror::Error)]
@@ -152,7 +152,7 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
-    use crate::storage::{Claim, Object, Owner, Volume};
+    use crate::state::storage::{Claim, Object, Owner, Volume};
     use crate::testing::mk_key;
 
     fn mk_storage(owner: Option<Owner>) -> Storage {

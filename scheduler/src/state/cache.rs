@@ -31,8 +31,8 @@ use topology::request::Pod as Request;
 use topology::resource::{ResourceName, Resources};
 use topology::zone::{Amounts, Zone};
 
-use crate::pod::{Phase, Pod, PodKey};
-use crate::touched::Touched;
+use crate::state::pod::{Phase, Pod, PodKey};
+use crate::state::touched::Touched;
 use charge::{Charge, Unadmitted, is_zoned, total_charge, unlisted};
 use search::{Candidate, fingerprint_of, search};
 use simulate::ZoneAmounts;
