@@ -16,8 +16,9 @@ use k8s_openapi::api::core::v1::Pod as WirePod;
 use serde::Deserialize as _;
 
 use crate::framework::profile::Profile;
+use crate::numa::settings::Settings;
 use crate::run;
-use crate::state::cache::{Cache, Settings};
+use crate::state::cache::Cache;
 use crate::state::pod::{Pod, PodKey};
 
 pub mod snapshot;

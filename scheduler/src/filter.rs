@@ -10,7 +10,8 @@ use std::fmt;
 use k8s_openapi::api::core::v1::{NodeAffinity, TopologySpreadConstraint};
 use topology::resource::ResourceName;
 
-use crate::state::cache::{View, simulate};
+use crate::numa::simulate;
+use crate::numa::view::View;
 use crate::state::cluster::Cluster;
 use crate::state::node_info::NodeInfo;
 use crate::state::pod::Pod;

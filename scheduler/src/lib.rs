@@ -7,6 +7,7 @@
 //! - [`run`]: start-up; [`engine`]: the loop that owns all state. Only these two know the other modules.
 //! - [`watch`]: what is watched, and how changes are delivered.
 //! - [`state`]: what the scheduler knows, as far as placing needs it.
+//! - [`numa`]: what is left in the zones of one node.
 //! - [`framework`]: which pod is next, one attempt to place it, and what attempts share.
 //! - [`filter`], [`score`] and [`preemption`]: the plugins.
 //! - [`api_tasks`]: what sends requests to the API server.
@@ -22,6 +23,7 @@ pub mod explain;
 pub mod filter;
 pub mod framework;
 pub mod metrics;
+pub mod numa;
 pub mod preemption;
 pub mod run;
 pub mod score;

@@ -41,7 +41,8 @@ use crate::explain;
 use crate::framework::profile::{self, Profile};
 use crate::framework::queue::{Backoff, Queue};
 use crate::metrics::Metrics;
-use crate::state::cache::{Cache, Settings};
+use crate::numa::settings::Settings;
+use crate::state::cache::Cache;
 use crate::state::cluster::{Budget, GroupKind, Node, labelled};
 use crate::state::pod::{Pod, PodKey};
 use crate::state::storage::{self, Stored};
@@ -551,7 +552,7 @@ mod tests {
     #[test]
     fn profiles_must_agree_on_the_shared_cache() {
         let settings = cache_settings(&mk_config("7")).expect("both account");
-        assert_eq!(settings.mode, crate::state::cache::Mode::OverReserve);
+        assert_eq!(settings.mode, crate::numa::settings::Mode::OverReserve);
         assert_eq!(settings.profiles.len(), 2);
         assert!(cache_settings(&mk_config("0")).is_err());
     }

@@ -3,7 +3,7 @@
 //! In reading order:
 //! - [`pod`]: a pod in the form that placing needs; [`images`]: the images of pods and nodes.
 //! - [`cluster`]: nodes and the pods on them; [`storage`]: volumes, claims and what they depend on.
-//! - [`cache`]: what is left in the zones of every node.
+//! - [`cache`]: the zones of every node, each with its ledger of [`crate::numa`].
 //! - [`node_info`]: a node as an attempt sees it.
 //! - [`touched`]: which nodes changed since they were last read.
 

@@ -10,7 +10,8 @@ use topology::request::{Container, ContainerKind, Pod as Request};
 use topology::resource::{ResourceName, Resources};
 use topology::zone::{Amounts, Zone};
 
-use crate::state::cache::{Cache, Mode, Settings};
+use crate::numa::settings::{Mode, Settings};
+use crate::state::cache::Cache;
 use crate::state::cluster::Node;
 use crate::state::pod::{Phase, Pod, PodKey, SchedulingConstraints};
 

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::state::cache::Check;
+use crate::numa::Check;
 
 /// Number of records kept for each node.
 const RECORDS: usize = 10;

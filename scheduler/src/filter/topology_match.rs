@@ -5,7 +5,8 @@ use topology::policy::{Policy, Scope};
 use topology::request::Qos;
 
 use super::{Plugin, Rejection};
-use crate::state::cache::{View, simulate};
+use crate::numa::simulate;
+use crate::numa::view::View;
 use crate::state::cluster::Node;
 use crate::state::pod::Pod;
 
@@ -76,7 +77,7 @@ pub fn lists(node: &Node, resource: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::cache::Fresh;
+    use crate::numa::view::Fresh;
     use crate::testing::{mk_container, mk_node, mk_pod, mk_pod_of, mk_resources};
     use rstest::rstest;
     use topology::fit::FreeZone;

@@ -7,7 +7,7 @@ use topology::resource::Resources;
 use topology::zone::Zone;
 
 use super::MAX;
-use crate::state::cache::Fresh;
+use crate::numa::view::Fresh;
 use crate::state::pod::Pod;
 
 /// The zones that a request needs.

@@ -10,7 +10,7 @@ use topology::request::Qos;
 use topology::resource::{ResourceName, Resources};
 
 use super::{MAX, least_numa};
-use crate::state::cache::{Fresh, View};
+use crate::numa::view::{Fresh, View};
 use crate::state::pod::Pod;
 
 /// Returns the score of a node from its known topology.

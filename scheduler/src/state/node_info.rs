@@ -2,7 +2,8 @@
 
 use std::cell::OnceCell;
 
-use crate::state::cache::{Cache, View};
+use crate::numa::view::View;
+use crate::state::cache::Cache;
 use crate::state::cluster::{Cluster, Node, NodeState};
 
 /// A node with what its pods use and what is known of its zones. The zones are looked up at most once, when first needed.

@@ -12,8 +12,9 @@ use k8s_openapi::api::storage::v1::{
 use rstest::rstest;
 use scheduler::filter::{Attempt, Filters, Plugin};
 use scheduler::framework::profile::Profile;
+use scheduler::numa::settings::Settings;
 use scheduler::score;
-use scheduler::state::cache::{Cache, Settings};
+use scheduler::state::cache::Cache;
 use scheduler::state::cluster::{Cluster, GroupKind, Node, labelled};
 use scheduler::state::node_info::NodeInfo;
 use scheduler::state::pod::{Pod, PodKey};

@@ -1,12 +1,15 @@
 use super::*;
+use crate::numa::settings::Mode;
+use crate::state::pod::Phase;
 use crate::testing::{mk_container, mk_pod, mk_pod_of, mk_resources};
 use nrt::decode::Published;
-use nrt::fingerprint::compute;
+use nrt::fingerprint::{Method, compute};
 use proptest::prelude::*;
+use scheduler_config::args::{ForeignPodsDetect, ResyncMethod};
 use topology::mask::ZoneId;
-use topology::policy::{CpuManager, Managers, Policy, Scope};
+use topology::policy::{CpuManager, ManagerConfig, Managers, Policy, Scope};
 use topology::request::ContainerKind;
-use topology::zone::Amounts;
+use topology::zone::{Amounts, Zone};
 
 const NODE: &str = "worker-0";
 const MANAGERS: Managers = Managers {
@@ -418,7 +421,7 @@ fn nrts_that_vanish_and_return_are_followed() {
     check(&cache, &["cpu=22"]);
     cache.delete_nrt(NODE);
     cache.delete_pod(NODE, &pod.key, Instant::now());
-    assert!(cache.entries.is_empty());
+    assert!(cache.ledgers.is_empty());
 }
 
 #[test]

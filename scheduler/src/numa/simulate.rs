@@ -12,7 +12,9 @@ use topology::request::{Pod as Request, Qos};
 use topology::resource::Resources;
 
 use super::charge::is_zoned;
-use super::{Cache, Entry, View};
+use super::ledger::Ledger;
+use super::settings::Settings;
+use super::view::View;
 use crate::state::pod::{Pod, PodKey};
 
 /// What pods hold, by zone.
@@ -36,28 +38,17 @@ pub enum Error {
     ExceedsAllocatable,
 }
 
-impl Cache {
-    /// Returns whether pods of a node are gone or have ended, but no NRT has shown yet what they free.
-    pub fn awaits_release(&self, node: &str) -> bool {
-        self.entries.get(node).is_some_and(Entry::awaits_release)
-    }
-
-    /// Returns the view of a node as if `victims` were gone and `nominated` were there. Without a placement the victims change nothing.
-    ///
-    /// # Errors
-    /// When the placement does not say what the victims hold, when pods that are gone are still accounted for, or when more would be left
-    /// than is allocatable.
-    pub fn simulate(
+impl Ledger {
+    /// Returns the view of the node as if `victims` were gone and `nominated` were there, see
+    /// [`Cache::simulate`](crate::state::cache::Cache::simulate).
+    pub(crate) fn simulate(
         &self,
-        node: &str,
+        settings: &Settings,
         victims: &[&Pod],
         nominated: &[Arc<Request>],
     ) -> Result<View, Error> {
-        let Some(entry) = self.entries.get(node) else {
-            return Ok(View::Absent);
-        };
-        let (Some(base), Some(View::Fresh(_))) = (&entry.base, &entry.view) else {
-            return Ok(self.view(node).clone());
+        let (Some(base), View::Fresh(_)) = (self.base.nrt(), self.view()) else {
+            return Ok(self.view().clone());
         };
         let holding: Vec<&Pod> = victims
             .iter()
@@ -66,12 +57,12 @@ impl Cache {
                 victim.request.qos() == Qos::Guaranteed || victim.request.asks_for_devices()
             })
             .collect();
-        let base = &entry.with_released(base);
-        let is_placement_known = self.settings.placement && !entry.held_by_pod.0.is_empty();
+        let base = &self.with_released(base);
+        let is_placement_known = settings.placement && !self.held_by_pod.0.is_empty();
         if holding.is_empty() || !is_placement_known {
-            return Ok(entry.compute_from(&self.settings, base, nominated));
+            return Ok(self.compute_from(settings, base, nominated));
         }
-        if entry.awaits_release() {
+        if self.awaits_release() {
             return Err(Error::NotReleased);
         }
         let mut base = base.clone();
@@ -79,10 +70,10 @@ impl Cache {
         let held = holding
             .iter()
             .filter(|victim| {
-                let tracked = entry.pods.get(&victim.key);
+                let tracked = self.pods.get(&victim.key);
                 tracked.is_some_and(|tracked| tracked.uid == victim.uid && tracked.accounted)
             })
-            .filter_map(|victim| entry.held_by_pod.0.get(&victim.key))
+            .filter_map(|victim| self.held_by_pod.0.get(&victim.key))
             .flatten();
         for (id, amounts) in held {
             let zones = &mut Arc::make_mut(&mut base.topology).zones;
@@ -102,13 +93,11 @@ impl Cache {
         if !added {
             return Err(Error::NothingToAdd);
         }
-        Ok(entry.compute_from(&self.settings, &base, nominated))
+        Ok(self.compute_from(settings, &base, nominated))
     }
-}
 
-impl Entry {
     /// Returns whether a pod is gone or has ended whose zones the base still shows as taken.
-    fn awaits_release(&self) -> bool {
+    pub(crate) fn awaits_release(&self) -> bool {
         self.held_by_pod.0.keys().any(|key| {
             let tracked = self.pods.get(key);
             !tracked.is_some_and(|tracked| tracked.accounted && tracked.lives())
@@ -119,7 +108,7 @@ impl Entry {
     /// containers.
     pub(super) fn read_placement(&mut self) {
         self.held_by_pod = HeldByPod::default();
-        let Some(base) = &self.base else { return };
+        let Some(base) = self.base.nrt() else { return };
         let topology = Arc::clone(&base.topology);
         let Some(encoded) = &topology.placement else {
             return;

@@ -13,7 +13,7 @@ use topology::request::{ContainerKind, Pod as Request};
 use topology::resource::{ResourceName, Resources};
 use topology::zone::Zone;
 
-use super::Fresh;
+use super::view::Fresh;
 use crate::state::pod::{Phase, PodKey};
 
 /// A charge of a pod.
@@ -176,7 +176,7 @@ pub(super) fn unlisted(config: &ManagerConfig, request: &Request, phase: Phase) 
 }
 
 /// Returns whether the zones hold any of a resource. Only such a resource can be taken from them.
-pub(super) fn is_zoned(zones: &[Zone], name: &ResourceName) -> bool {
+pub(crate) fn is_zoned(zones: &[Zone], name: &ResourceName) -> bool {
     zones.iter().any(|zone| {
         zone.resources
             .get(name)
