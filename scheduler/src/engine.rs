@@ -23,13 +23,14 @@ use crate::api_tasks::evict;
 use crate::api_tasks::report::{EventKind, Nomination, Reporter};
 use crate::api_tasks::status_dump::{self, StatusDump};
 use crate::api_tasks::volume_bind::{self, Changes};
-use crate::filter::{Plugin, Plugins, volumes};
 use crate::framework::cycle::{Attempted, Outcome, Verdict, attempt};
 use crate::framework::memo::Memo;
+use crate::framework::plugin::{Plugin, Plugins};
 use crate::framework::profile::Profile;
 use crate::framework::queue::{Cause, Popped, Queue};
 use crate::metrics::{AttemptResult, Metrics, Point, Status};
-use crate::preemption::{self, Candidate};
+use crate::plugins::default_preemption::{self, Candidate};
+use crate::plugins::{volume_binding, volumes};
 use crate::state::cache::Cache;
 use crate::state::cluster::{Budget, Cluster, GroupKind, Node};
 use crate::state::pod::{Phase, Pod, PodKey};
@@ -676,7 +677,7 @@ impl Engine {
         let Candidate { node, victims, .. } = candidate;
         tracing::info!(pod = %pod.key, %node, victims = ?victims.iter().map(|victim| victim.key.to_string()).collect::<Vec<_>>(), "Preempting");
         self.metrics.preemption(victims.len());
-        for key in preemption::displaced(&self.cluster, &pod, &node) {
+        for key in default_preemption::displaced(&self.cluster, &pod, &node) {
             self.cluster.nominate(&key, None);
             if let Some(other) = self.cluster.pod(&key) {
                 self.reporter
@@ -724,7 +725,7 @@ impl Engine {
             .node(node)
             .and_then(|state| state.node.as_ref())
             .filter(|_| volume_timeout.is_some())
-            .and_then(|node| volumes::binding::reservation(&self.cluster, pod, node));
+            .and_then(|node| volume_binding::reservation(&self.cluster, pod, node));
         match reservation.zip(volume_timeout) {
             None => self.bind(placement),
             Some((reservation, timeout)) => self.bind_volumes(Waiting {
@@ -835,7 +836,7 @@ impl Engine {
                 Some(node) => self.cluster.storage().progress(
                     &waiting.reservation,
                     &waiting.written,
-                    |volume| volumes::binding::fits(volume, node),
+                    |volume| volume_binding::fits(volume, node),
                 ),
             };
             let result = match progress {

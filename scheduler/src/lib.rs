@@ -9,7 +9,7 @@
 //! - [`state`]: what the scheduler knows, as far as placing needs it.
 //! - [`numa`]: what is left in the zones of one node.
 //! - [`framework`]: which pod is next, one attempt to place it, and what attempts share.
-//! - [`filter`], [`score`] and [`preemption`]: the plugins.
+//! - [`plugins`]: filters and scores, one file for each plugin.
 //! - [`api_tasks`]: what sends requests to the API server.
 //! - [`explain`]: the same filters and scores on a snapshot, with every detail.
 //! - [`metrics`], [`args`].
@@ -20,13 +20,11 @@ pub mod api_tasks;
 pub mod args;
 pub mod engine;
 pub mod explain;
-pub mod filter;
 pub mod framework;
 pub mod metrics;
 pub mod numa;
-pub mod preemption;
+pub mod plugins;
 pub mod run;
-pub mod score;
 pub mod state;
 pub mod watch;
 

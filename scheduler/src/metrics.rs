@@ -12,8 +12,9 @@ use prometheus_client::registry::Registry;
 
 use topology::resource::{MEMORY, ResourceName};
 
-use crate::filter::{Plugin, Rejection};
+use crate::framework::plugin::Plugin;
 use crate::framework::queue::{Cause, Lengths, Part};
+use crate::framework::rejection::Rejection;
 use crate::state::cache::Stats;
 
 /// How an attempt ended.

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::api_tasks::retry::retried;
 use crate::metrics::{Metrics, Written};
-use crate::preemption::Victim;
+use crate::plugins::default_preemption::Victim;
 use crate::state::pod::{Pod, PodKey};
 
 /// Number of workers, and so of concurrent requests.

@@ -12,12 +12,12 @@ use topology::policy::Policy;
 use topology::request::Qos;
 use topology::resource::{ResourceName, Resources};
 
-use crate::filter::{Attempt, Rejection, topology_match};
 use crate::framework::cycle;
+use crate::framework::extension_points::{Attempt, Weighted, scores};
 use crate::framework::profile::Profile;
+use crate::framework::rejection::Rejection;
 use crate::numa::view::View;
-use crate::preemption;
-use crate::score;
+use crate::plugins::{default_preemption, node_resource_topology_match};
 use crate::state::cache::Cache;
 use crate::state::cluster::{Cluster, Node};
 use crate::state::node_info::NodeInfo;
@@ -245,7 +245,8 @@ impl Explanation {
         let Some(args) = profile.preemption.filter(|_| !rejected.is_empty()) else {
             return;
         };
-        let outcome = preemption::preempt(&profile.filters, args, cluster, cache, pod, rejected, 0);
+        let outcome =
+            default_preemption::preempt(&profile.filters, args, cluster, cache, pod, rejected, 0);
         if let (Some(message), Err(refusal)) = (&mut self.message, &outcome) {
             *message = format!("{message} preemption: {}", refusal.message);
         }
@@ -334,15 +335,10 @@ fn add_scores(
     cluster: &Cluster,
     nodes: &mut [NodeVerdict],
 ) {
-    let of_plugins: Vec<(&score::Weighted, Vec<i64>)> = profile
+    let of_plugins: Vec<(&Weighted, Vec<i64>)> = profile
         .scores
         .iter()
-        .map(|weighted| {
-            (
-                weighted,
-                score::scores(&weighted.plugin, pod, feasible, cluster),
-            )
-        })
+        .map(|weighted| (weighted, scores(&weighted.plugin, pod, feasible, cluster)))
         .collect();
     for (index, node) in nodes.iter_mut().filter(|node| node.feasible).enumerate() {
         node.scores = of_plugins
@@ -388,7 +384,7 @@ impl Topology {
         let aligned = pod.request.qos() != Qos::BestEffort || pod.request.asks_for_devices();
         let trials =
             topology::fit::explain::explain(&pod.request, &fresh.config, &fresh.free, |name| {
-                topology_match::lists(node, name)
+                node_resource_topology_match::lists(node, name)
             });
         Self {
             state: "fresh",

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use crate::filter::{Attempt, Plugins, Rejection};
+use crate::framework::extension_points::Attempt;
 use crate::framework::memo::Memo;
+use crate::framework::plugin::Plugins;
 use crate::framework::profile::Profile;
-use crate::preemption::{self, Candidate};
+use crate::framework::rejection::Rejection;
+use crate::plugins::default_preemption::{self, Candidate};
 use crate::state::cache::Cache;
 use crate::state::cluster::Cluster;
 use crate::state::node_info::NodeInfo;
@@ -120,7 +122,7 @@ fn post_filter(
         return Outcome::Rejected(verdict);
     };
     let nodes = &verdict.nodes;
-    match preemption::preempt(&profile.filters, args, cluster, cache, pod, nodes, turn) {
+    match default_preemption::preempt(&profile.filters, args, cluster, cache, pod, nodes, turn) {
         Ok(candidate) => Outcome::Preempting { verdict, candidate },
         Err(refusal) => {
             verdict.message = format!("{} preemption: {}", verdict.message, refusal.message);
@@ -225,7 +227,8 @@ pub(crate) fn blocked_by_nominations(
         .collect();
     let mut blocked = BTreeMap::new();
     for node in nodes {
-        if let Err(rejection) = preemption::fits(&profile.filters, cluster, cache, pod, &node, &[])
+        if let Err(rejection) =
+            default_preemption::fits(&profile.filters, cluster, cache, pod, &node, &[])
         {
             blocked.insert(node, rejection);
         }
@@ -279,8 +282,8 @@ pub(crate) fn message<'a>(nodes: usize, reasons: impl Iterator<Item = &'a str>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::{Filters, Plugin};
-    use crate::score;
+    use crate::framework::extension_points::{Filters, ScorePlugin, Weighted};
+    use crate::framework::plugin::Plugin;
     use crate::state::cluster::Node;
     use crate::testing::{mk_cache, mk_node, mk_nrt, mk_pod};
     use k8s_openapi::api::core::v1::Taint;
@@ -301,12 +304,12 @@ mod tests {
                 ][..],
             ),
             scores: vec![
-                score::Weighted {
-                    plugin: score::Plugin::NodeResourcesFit(ScoringStrategy::default()),
+                Weighted {
+                    plugin: ScorePlugin::NodeResourcesFit(ScoringStrategy::default()),
                     weight: 1,
                 },
-                score::Weighted {
-                    plugin: score::Plugin::NodeResourceTopologyMatch(
+                Weighted {
+                    plugin: ScorePlugin::NodeResourceTopologyMatch(
                         NodeResourceTopologyMatchArgs::default().scoring_strategy,
                     ),
                     weight: 1,

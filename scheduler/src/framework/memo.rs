@@ -3,7 +3,7 @@
 //! Many pods have the same shape: the replicas of a workload. Between two of them hardly any node changes, but examining nodes costs more
 //! than any other part of placing a pod in a large cluster. So the verdicts of filters, and the scores that need no comparison, are kept
 //! until the node, its zones or the shape change. Results that depend on pods other than those of the node are never kept
-//! ([`is_pod_specific`](crate::filter::Attempt::is_pod_specific)). kube-scheduler has a more limited form of this (KEP-5598, opportunistic
+//! ([`is_pod_specific`](crate::framework::extension_points::Attempt::is_pod_specific)). kube-scheduler has a more limited form of this (KEP-5598, opportunistic
 //! batching).
 
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1::{NodeAffinity, Toleration};
 use topology::request::Pod as Request;
 use topology::resource::Resources;
 
-use crate::filter::Rejection;
 use crate::framework::profile::Profile;
+use crate::framework::rejection::Rejection;
 use crate::state::cache::Cache;
 use crate::state::cluster::{Cluster, Node, NodeState};
 use crate::state::images::ImageId;
@@ -201,7 +201,7 @@ impl Memo {
     }
 }
 
-/// Everything that filters and scores read of a pod, except what [`is_pod_specific`](crate::filter::Attempt::is_pod_specific) covers and
+/// Everything that filters and scores read of a pod, except what [`is_pod_specific`](crate::framework::extension_points::Attempt::is_pod_specific) covers and
 /// what only comparing scores read.
 #[derive(Debug)]
 struct Shape {

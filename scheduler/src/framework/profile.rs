@@ -6,9 +6,9 @@ use scheduler_config::args::PLUGIN;
 use scheduler_config::default_plugins::DefaultPreemptionArgs;
 use scheduler_config::plugins::{Point, extends};
 
-use crate::filter::volumes::PLUGINS;
-use crate::filter::{self, Filters};
-use crate::score;
+use crate::framework::extension_points::{Filters, ScorePlugin, Weighted};
+use crate::framework::plugin::Plugin;
+use crate::plugins::{pod_topology_spread, volumes};
 
 /// A profile with its plugin lists resolved to what this scheduler runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Profile {
     /// Filters in order, with their settings.
     pub filters: Filters,
     /// Scores with their weights.
-    pub scores: Vec<score::Weighted>,
+    pub scores: Vec<Weighted>,
     /// Settings of preemption, if it is enabled.
     pub preemption: Option<DefaultPreemptionArgs>,
     /// Share of the nodes among which the best one is chosen, in percent. 0 adapts it to the number of nodes.
@@ -35,7 +35,7 @@ impl Profile {
         for plugin in config
             .at(Point::Filter)
             .iter()
-            .filter_map(|plugin| filter::Plugin::from_name(&plugin.name))
+            .filter_map(|plugin| Plugin::from_name(&plugin.name))
         {
             if !filters.contains(&plugin) {
                 filters.push(plugin);
@@ -43,7 +43,7 @@ impl Profile {
         }
         let scores = config.at(Point::Score).iter().filter_map(|plugin| {
             let weight = i64::from(plugin.weight.max(1));
-            Some(score::Weighted {
+            Some(Weighted {
                 plugin: score_plugin(config, &plugin.name)?,
                 weight,
             })
@@ -69,19 +69,18 @@ impl Profile {
     /// Returns whether it runs any plugin that reads volumes.
     pub fn reads_volumes(&self) -> bool {
         let plugins = &self.filters.plugins;
-        plugins.iter().any(|plugin| PLUGINS.contains(plugin))
+        plugins
+            .iter()
+            .any(|plugin| volumes::PLUGINS.contains(plugin))
     }
 
     /// Returns whether pods without spread constraints get default ones. Then the services and controllers that select them matter.
     pub fn spreads_by_default(&self) -> bool {
         let is_scored = self.scores.iter().any(|weighted| match &weighted.plugin {
-            score::Plugin::PodTopologySpread(defaults) => !defaults.constraints.is_empty(),
+            ScorePlugin::PodTopologySpread(defaults) => !defaults.constraints.is_empty(),
             _ => false,
         });
-        let is_filtered = self
-            .filters
-            .plugins
-            .contains(&filter::Plugin::PodTopologySpread);
+        let is_filtered = self.filters.plugins.contains(&Plugin::PodTopologySpread);
         let defaults = &self.filters.default_spread;
         is_scored
             || (is_filtered
@@ -111,7 +110,7 @@ pub fn unsupported_plugins(config: &scheduler_config::Profile) -> Vec<String> {
     const FILTERS_NOTHING: &[&str] = &["NodeName", "KNIDebug"];
     const SCORES_NOTHING: &[&str] = &["VolumeBinding"];
     let filters = names(config, Point::Filter)
-        .filter(|name| filter::Plugin::from_name(name).is_none() && !FILTERS_NOTHING.contains(name))
+        .filter(|name| Plugin::from_name(name).is_none() && !FILTERS_NOTHING.contains(name))
         .map(|name| format!("filter {name}"));
     let scores = names(config, Point::Score)
         .filter(|name| score_plugin(config, name).is_none() && !SCORES_NOTHING.contains(name))
@@ -150,28 +149,30 @@ fn names(config: &scheduler_config::Profile, point: Point) -> impl Iterator<Item
 
 /// Returns the score plugin of that name. DynamicResources does not score here. VolumeBinding does not score in kube-scheduler either while
 /// the feature gate StorageCapacityScoring is off.
-fn score_plugin(config: &scheduler_config::Profile, name: &str) -> Option<score::Plugin> {
+fn score_plugin(config: &scheduler_config::Profile, name: &str) -> Option<ScorePlugin> {
     let args = &config.default_args;
     match name {
-        "TaintToleration" => Some(score::Plugin::TaintToleration),
-        "NodeAffinity" => Some(score::Plugin::NodeAffinity(
+        "TaintToleration" => Some(ScorePlugin::TaintToleration),
+        "NodeAffinity" => Some(ScorePlugin::NodeAffinity(
             args.node_affinity.added_affinity.clone(),
         )),
-        "NodeResourcesFit" => Some(score::Plugin::NodeResourcesFit(
+        "NodeResourcesFit" => Some(ScorePlugin::NodeResourcesFit(
             args.node_resources_fit.scoring_strategy.clone(),
         )),
-        "NodeResourcesBalancedAllocation" => Some(score::Plugin::NodeResourcesBalancedAllocation(
+        "NodeResourcesBalancedAllocation" => Some(ScorePlugin::NodeResourcesBalancedAllocation(
             args.balanced_allocation.resources.clone(),
         )),
-        "PodTopologySpread" => Some(score::Plugin::PodTopologySpread(score::spread::Defaults {
-            constraints: args.pod_topology_spread.constraints(),
-            are_system: args.pod_topology_spread.is_system(),
-        })),
-        "InterPodAffinity" => Some(score::Plugin::InterPodAffinity(args.inter_pod_affinity)),
-        "ImageLocality" => Some(score::Plugin::ImageLocality),
+        "PodTopologySpread" => Some(ScorePlugin::PodTopologySpread(
+            pod_topology_spread::Defaults {
+                constraints: args.pod_topology_spread.constraints(),
+                are_system: args.pod_topology_spread.is_system(),
+            },
+        )),
+        "InterPodAffinity" => Some(ScorePlugin::InterPodAffinity(args.inter_pod_affinity)),
+        "ImageLocality" => Some(ScorePlugin::ImageLocality),
         PLUGIN => {
             let args = config.topology_match.as_ref()?;
-            Some(score::Plugin::NodeResourceTopologyMatch(
+            Some(ScorePlugin::NodeResourceTopologyMatch(
                 args.scoring_strategy.clone(),
             ))
         }
@@ -182,7 +183,6 @@ fn score_plugin(config: &scheduler_config::Profile, name: &str) -> Option<score:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use filter::Plugin;
 
     const SHIPPED: &str = "
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -243,7 +243,7 @@ profiles:
         assert_eq!(weights, [3, 2, 1, 2, 2, 1, 1, 1]);
         assert!(matches!(
             &profile.scores[7].plugin,
-            score::Plugin::NodeResourceTopologyMatch(strategy) if strategy.kind.to_string() == "MostAllocated"
+            ScorePlugin::NodeResourceTopologyMatch(strategy) if strategy.kind.to_string() == "MostAllocated"
         ));
     }
 

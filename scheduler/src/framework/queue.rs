@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::filter::Plugins;
+use crate::framework::plugin::Plugins;
 use crate::state::pod::PodKey;
 
 /// Limits of the backoff.
@@ -394,7 +394,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::Plugin;
+    use crate::framework::plugin::Plugin;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -10,9 +10,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use topology::resource::Resources;
 
-use crate::filter::selector;
 use crate::state::images::{ImageId, Images};
 use crate::state::pod::{Phase, Pod, PodKey, resources};
+use crate::state::selector;
 use crate::state::storage::Storage;
 use crate::state::touched::Touched;
 

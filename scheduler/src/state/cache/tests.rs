@@ -580,7 +580,8 @@ fn a_pod_is_charged_only_where_it_may_be_if_the_managers_are_known() {
 /// Returns whether the scheduler accepts a pod on the node, and if not, why.
 fn accepts(cache: &Cache, pod: &Pod) -> Result<(), String> {
     let node = crate::testing::mk_node(NODE, "cpu=160 memory=160Gi");
-    let verdict = crate::filter::topology_match::filter(pod, &node, cache.view(NODE));
+    let verdict =
+        crate::plugins::node_resource_topology_match::filter(pod, &node, cache.view(NODE));
     verdict.map_err(|rejection| rejection.detail.unwrap_or_default())
 }
 

@@ -4,8 +4,9 @@ use scheduler_config::default_plugins::DefaultPreemptionArgs;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::filter::{Attempt, Filters};
-use crate::preemption::preempt;
+use crate::framework::extension_points::{Attempt, Filters};
+use crate::plugins::default_preemption::preempt;
+use crate::plugins::volume_restrictions::IN_USE;
 use crate::state::node_info::NodeInfo;
 use crate::state::storage::{self, Kind, Reservation, Stored};
 use crate::testing::{mk_cache, mk_node};
@@ -94,7 +95,7 @@ fn reasons(cluster: &Cluster, plugins: &[Plugin], pod: &Pod, node: &str) -> Vec<
 
 fn reserved(cluster: &Cluster, pod: &Pod, node: &str) -> Option<Reservation> {
     let state = cluster.node(node).expect("node");
-    binding::reservation(cluster, pod, state.node.as_ref().expect("known"))
+    volume_binding::reservation(cluster, pod, state.node.as_ref().expect("known"))
 }
 
 #[test]

@@ -1,14 +1,73 @@
-//! Scores of the node as a whole (scheduler.md 7.4).
+//! NodeResourcesFit: whether a node as a whole has enough left for a pod, and how full the node gets (scheduler.md 7.3, 7.4).
 
-use scheduler_config::default_plugins::{ResourceSpec, ScoringStrategy, ShapePoint};
+use std::borrow::Cow;
+
+use scheduler_config::default_plugins::{ScoringStrategy, ShapePoint};
 use topology::resource::ResourceName;
 
-use super::MAX;
+use super::score::MAX;
+use crate::framework::plugin::Plugin;
+use crate::framework::rejection::Rejection;
 use crate::state::cluster::{Node, NodeState};
 use crate::state::pod::Pod;
 
+/// Returns what a pod requests of a node as a whole, for the resources that count. It is the same for every node.
+pub fn wanted(pod: &Pod, counts: impl Fn(&ResourceName) -> bool) -> Vec<(&ResourceName, i64)> {
+    pod.node_request
+        .iter()
+        .filter(|(name, wanted)| *wanted > 0 && counts(name))
+        .collect()
+}
+
+/// Checks that the node as a whole has enough left of everything that is [`wanted`].
+pub fn filter(
+    wanted: &[(&ResourceName, i64)],
+    node: &Node,
+    state: &NodeState,
+) -> Result<(), Rejection> {
+    let mut reasons: Vec<Cow<'static, str>> = Vec::new();
+    let mut details = Vec::new();
+    let mut lacks = None;
+    let mut unresolvable = false;
+    if state.pods.len() as i64 >= node.allocatable.amount("pods") {
+        reasons.push("Too many pods".into());
+    }
+    for (name, wanted) in wanted.iter().copied() {
+        let (total, used) = (
+            node.allocatable.amount(name.as_str()),
+            state.used.amount(name.as_str()),
+        );
+        if wanted > total - used {
+            reasons.push(format!("Insufficient {name}").into());
+            lacks.get_or_insert_with(|| name.clone());
+            unresolvable |= wanted > total;
+            details.push(format!("{name} wanted {wanted}, {used} of {total} used"));
+        }
+    }
+    if reasons.is_empty() {
+        return Ok(());
+    }
+    let detail = (!details.is_empty()).then(|| details.join("; "));
+    Err(Rejection {
+        plugin: Plugin::NodeResourcesFit,
+        reasons,
+        detail,
+        lacks,
+        unresolvable,
+        everywhere: false,
+    })
+}
+
+/// Returns whether nodes as a whole account for a resource (scheduler.md 7.4).
+pub fn is_node_resource(name: &ResourceName) -> bool {
+    name.is_affine()
+        || name.as_str() == "ephemeral-storage"
+        || name.as_str().starts_with("attachable-volumes-")
+        || name.as_str().contains('/')
+}
+
 /// Scores how full the node gets, by the formula of the profile.
-pub fn fit(pod: &Pod, node: &Node, state: &NodeState, strategy: &ScoringStrategy) -> i64 {
+pub fn score(pod: &Pod, node: &Node, state: &NodeState, strategy: &ScoringStrategy) -> i64 {
     let shape = strategy.requested_to_capacity_ratio.as_ref();
     let by_ratio = strategy.kind == ScoringStrategy::REQUESTED_TO_CAPACITY_RATIO;
     let by_most = strategy.kind == ScoringStrategy::MOST_ALLOCATED;
@@ -64,33 +123,10 @@ fn piecewise_linear(shape: &[ShapePoint], utilization: i64) -> i64 {
             / (right.utilization - left.utilization)
 }
 
-/// Scores how even the proportions are in which the resources are used. The score is 0 for pods that request none of them.
-pub fn balanced(pod: &Pod, node: &Node, state: &NodeState, resources: &[ResourceSpec]) -> i64 {
-    let wanted = |resource: &ResourceSpec| pod.node_request.amount(&resource.name);
-    if resources.iter().all(|resource| wanted(resource) == 0) {
-        return 0;
-    }
-    let fractions: Vec<f64> = resources
-        .iter()
-        .filter_map(|resource| amounts(pod, node, state, &resource.name, false))
-        .map(|(total, used)| (used as f64 / total as f64).min(1.0))
-        .collect();
-    let deviation = match fractions.as_slice() {
-        [one, other] => f64::abs((one - other) / 2.0),
-        many if many.len() > 2 => {
-            let mean = many.iter().sum::<f64>() / many.len() as f64;
-            let squares = many.iter().map(|fraction| (fraction - mean).powi(2));
-            (squares.sum::<f64>() / many.len() as f64).sqrt()
-        }
-        _ => 0.0,
-    };
-    ((1.0 - deviation) * MAX as f64) as i64
-}
-
 /// Returns the total of a resource on the node, and how much of it is used once the pod is there. `None` if the resource does not count:
 /// the node has none, or it is an extended one that the pod does not request. `with_default_requests` makes containers without
 /// requests for CPU or memory count with small defaults.
-fn amounts(
+pub(super) fn amounts(
     pod: &Pod,
     node: &Node,
     state: &NodeState,
@@ -103,7 +139,7 @@ fn amounts(
         "memory" if with_default_requests => state.nonzero_request.1 + pod.nonzero_request.1,
         "cpu" | "memory" | "ephemeral-storage" => exact(),
         _ if pod.node_request.amount(name) == 0 => return None,
-        _ if !crate::filter::node::is_node_resource(&ResourceName::from(name)) => return None,
+        _ if !is_node_resource(&ResourceName::from(name)) => return None,
         _ => exact(),
     };
     let total = node.allocatable.amount(name);
@@ -113,6 +149,7 @@ fn amounts(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plugins::node_resources_balanced_allocation;
     use crate::state::cluster::Cluster;
     use crate::testing::{mk_node, mk_pod};
     use rstest::rstest;
@@ -120,6 +157,10 @@ mod tests {
         NodeResourcesBalancedAllocationArgs, NodeResourcesFitArgs, PluginArgs as _,
     };
     use serde_json::{Value, json};
+
+    fn reason(result: Result<(), Rejection>) -> Option<String> {
+        result.err().map(|rejection| rejection.reasons.join(", "))
+    }
 
     /// Builds a node with 4 CPUs, 4 GiB and 4 devices, and a pod on it.
     fn mk_cluster(used: &str) -> Cluster {
@@ -130,6 +171,78 @@ mod tests {
             ..mk_pod("other", used)
         });
         cluster
+    }
+
+    #[rstest]
+    #[case::fits("cpu=2 memory=1Gi", None)]
+    #[case::exactly("cpu=3 memory=4Gi", None)]
+    #[case::cpu("cpu=3100m", Some("Insufficient cpu"))]
+    #[case::both("cpu=4 memory=5Gi", Some("Insufficient cpu, Insufficient memory"))]
+    #[case::scratch("cpu=1 ephemeral-storage=1Gi", Some("Insufficient ephemeral-storage"))]
+    #[case::device("v/nic=3", Some("Insufficient v/nic"))]
+    #[case::absent_zero("v/other=0", None)]
+    #[case::not_counted("storage=5", None)]
+    fn amounts_are_compared_for_the_whole_node(
+        #[case] requests: &str,
+        #[case] expected: Option<&str>,
+    ) {
+        let mut cluster = Cluster::new();
+        cluster.apply_node(mk_node("n", "cpu=4 memory=4Gi v/nic=2"));
+        cluster.apply_pod(Pod {
+            node: Some("n".to_owned()),
+            ..mk_pod("other", "cpu=1")
+        });
+        let (node, state) = cluster.nodes().next().expect("one node");
+        assert_eq!(
+            reason(filter(
+                &wanted(&mk_pod("p", requests), is_node_resource),
+                node,
+                state
+            ))
+            .as_deref(),
+            expected
+        );
+    }
+
+    #[test]
+    fn pods_are_counted_even_without_requests() {
+        let mut cluster = Cluster::new();
+        cluster.apply_node(mk_node("n", "cpu=4 pods=1"));
+        cluster.apply_pod(Pod {
+            node: Some("n".to_owned()),
+            ..mk_pod("other", "")
+        });
+        let (node, state) = cluster.nodes().next().expect("one node");
+        assert_eq!(
+            reason(filter(&[], node, state)).as_deref(),
+            Some("Too many pods")
+        );
+    }
+
+    #[rstest]
+    #[case::named(&["v/nic"], &[])]
+    #[case::grouped(&[], &["v"])]
+    fn extended_resources_can_be_left_out(#[case] resources_: &[&str], #[case] groups: &[&str]) {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let filters = crate::framework::extension_points::Filters {
+            ignored_resources: owned(resources_),
+            ignored_resource_groups: owned(groups),
+            ..crate::framework::extension_points::Filters::default()
+        };
+        let mut cluster = Cluster::new();
+        cluster.apply_node(mk_node("n", "cpu=4"));
+        let (node, state) = cluster.nodes().next().expect("one node");
+        let rejected = |requests| {
+            let pod = mk_pod("p", requests);
+            reason(filter(
+                &wanted(&pod, |name| filters.compares(name)),
+                node,
+                state,
+            ))
+        };
+        assert_eq!(rejected("v/nic=1"), None);
+        assert_eq!(rejected("w/nic=1").as_deref(), Some("Insufficient w/nic"));
+        assert_eq!(rejected("cpu=5").as_deref(), Some("Insufficient cpu"));
     }
 
     #[rstest]
@@ -149,8 +262,8 @@ mod tests {
         let resources = NodeResourcesBalancedAllocationArgs::default().resources;
         assert_eq!(
             (
-                fit(&pod, node, state, &ScoringStrategy::default()),
-                balanced(&pod, node, state, &resources)
+                score(&pod, node, state, &ScoringStrategy::default()),
+                node_resources_balanced_allocation::score(&pod, node, state, &resources)
             ),
             (least, even)
         );
@@ -173,21 +286,7 @@ mod tests {
         let args = NodeResourcesFitArgs::decode(Some(&args)).expect("valid");
         let cluster = mk_cluster("");
         let (node, state) = cluster.nodes().next().expect("one node");
-        let score = fit(&mk_pod("p", pod), node, state, &args.scoring_strategy);
+        let score = score(&mk_pod("p", pod), node, state, &args.scoring_strategy);
         assert_eq!(score, expected);
-    }
-
-    #[test]
-    fn three_resources_are_compared_by_their_standard_deviation() {
-        let args = json!({"resources": [{"name": "cpu"}, {"name": "memory"}, {"name": "v/nic"}]});
-        let args = NodeResourcesBalancedAllocationArgs::decode(Some(&args)).expect("valid");
-        let cluster = mk_cluster("");
-        let (node, state) = cluster.nodes().next().expect("one node");
-        let score = |pod| balanced(&mk_pod("p", pod), node, state, &args.resources);
-        // 25, 50 and 75 percent: a deviation of 0.204
-        assert_eq!(score("cpu=1 memory=2Gi v/nic=3"), 79);
-        // devices do not count if the pod requests none
-        assert_eq!(score("cpu=1 memory=2Gi"), 87);
-        assert_eq!(score(""), 0);
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{check_owner, claim_of};
-use crate::filter::{Plugin, Rejection};
-use crate::state::cluster::Node;
+use super::volumes::{Volumes, check_owner, claim_of};
+use crate::framework::plugin::Plugin;
+use crate::framework::rejection::Rejection;
+use crate::state::cluster::{Node, NodeState};
 use crate::state::pod::{self, Pod, PodKey};
 use crate::state::storage::{Claim, CsiNode, Source, Storage, driver_of, is_counted};
 
@@ -27,8 +28,20 @@ impl<'a> Counted<'a> {
     }
 }
 
+impl Volumes<'_> {
+    /// Runs NodeVolumeLimits on a node.
+    pub fn limits(&self, node: &Node, state: &NodeState) -> Result<(), Rejection> {
+        filter(
+            self.storage(),
+            (self.pod, self.requested),
+            node,
+            self.pods_with_volumes(state),
+        )
+    }
+}
+
 /// Checks whether the node can attach the pod's volumes in addition to those of its pods and those already attached.
-pub(super) fn filter<'a>(
+fn filter<'a>(
     storage: &'a Storage,
     (pod, volumes): (&'a Pod, &'a pod::Volumes),
     node: &Node,

@@ -10,12 +10,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use scheduler_config::default_plugins::DefaultPreemptionArgs;
 
-use crate::filter::{Attempt, Filters, Rejection, selector};
 use crate::framework::cycle;
+use crate::framework::extension_points::{Attempt, Filters};
+use crate::framework::rejection::Rejection;
 use crate::state::cache::Cache;
 use crate::state::cluster::{Budget, Cluster};
 use crate::state::node_info::NodeInfo;
 use crate::state::pod::{Pod, PodKey};
+use crate::state::selector;
 
 /// A node on which the pod fits once the victims are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,41 +5,17 @@
 
 use scheduler_config::args::{ScoringStrategy, ScoringStrategyType};
 use topology::fit::FreeZone;
-use topology::policy::{Policy, Scope};
-use topology::request::Qos;
 use topology::resource::{ResourceName, Resources};
 
-use super::{MAX, least_numa};
-use crate::numa::view::{Fresh, View};
-use crate::state::pod::Pod;
-
-/// Returns the score of a node from its known topology.
-pub fn score(pod: &Pod, view: &View, strategy: &ScoringStrategy) -> i64 {
-    if pod.request.qos() != Qos::Guaranteed {
-        return MAX;
-    }
-    let View::Fresh(fresh) = view else { return 0 };
-    if strategy.kind == ScoringStrategyType::LeastNumaNodes {
-        return least_numa::score(pod, fresh);
-    }
-    if fresh.config.policy != Policy::SingleNumaNode {
-        return 0;
-    }
-    match fresh.config.scope {
-        Scope::Pod => lowest_zone_score(&pod.request.aligned_request(), fresh, strategy),
-        Scope::Container => {
-            let containers = pod.request.containers();
-            let sum: i64 = containers
-                .iter()
-                .map(|container| lowest_zone_score(&container.requests, fresh, strategy))
-                .sum();
-            sum / (containers.len() as i64).max(1)
-        }
-    }
-}
+use crate::numa::view::Fresh;
+use crate::plugins::score::MAX;
 
 /// Returns the lowest non-zero score of any zone; 0 if there is none.
-fn lowest_zone_score(request: &Resources, fresh: &Fresh, strategy: &ScoringStrategy) -> i64 {
+pub(super) fn lowest_zone_score(
+    request: &Resources,
+    fresh: &Fresh,
+    strategy: &ScoringStrategy,
+) -> i64 {
     let zone = |zone: &FreeZone| match strategy.kind {
         ScoringStrategyType::BalancedAllocation => balanced(request, zone),
         ScoringStrategyType::MostAllocated => {
@@ -130,11 +106,13 @@ fn sample_variance(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::score;
     use super::*;
+    use crate::numa::view::View;
     use crate::testing::{mk_container, mk_pod, mk_pod_of, mk_resources};
     use rstest::rstest;
     use topology::mask::ZoneId;
-    use topology::policy::ManagerConfig;
+    use topology::policy::{ManagerConfig, Policy, Scope};
     use topology::request::ContainerKind;
 
     fn mk_strategy(kind: ScoringStrategyType) -> ScoringStrategy {

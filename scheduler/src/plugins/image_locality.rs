@@ -1,6 +1,6 @@
 //! ImageLocality: prefers nodes that already have the pod's images (scheduler.md 7.5).
 
-use super::MAX;
+use super::score::MAX;
 use crate::state::cluster::{Cluster, Node};
 use crate::state::pod::Pod;
 

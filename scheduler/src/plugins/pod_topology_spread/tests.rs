@@ -1,119 +1,130 @@
-//! PodTopologySpread, soft constraints: prefers domains with few pods of the same kind (scheduler.md 7.5).
+mod filter {
+    use super::super::*;
+    use crate::state::cluster::GroupKind;
+    use crate::testing::{mk_key, mk_node, mk_pod};
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::TopologySpreadConstraint;
-
-use super::MAX;
-use crate::filter::spread::{constraints, counts_node, has_all_keys, matching_pods};
-use crate::state::cluster::{Cluster, Node, NodeState};
-use crate::state::pod::Pod;
-
-/// Label that makes every node a domain of its own, which simplifies counting.
-const HOST: &str = "kubernetes.io/hostname";
-
-/// Spread constraints of pods that have none.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Defaults {
-    /// The constraints.
-    pub constraints: Vec<TopologySpreadConstraint>,
-    /// Whether they are the built-in ones of Kubernetes, which do not leave out nodes without their labels.
-    pub are_system: bool,
-}
-
-/// Returns the scores of `nodes`, in order; `None` if the pod has no soft constraints.
-pub fn scores<'a>(
-    cluster: &Cluster,
-    pod: &Pod,
-    nodes: impl Iterator<Item = (&'a Node, &'a NodeState)> + Clone,
-    defaults: &Defaults,
-) -> Option<Vec<i64>> {
-    let constraints = constraints(cluster, pod, &defaults.constraints, "ScheduleAnyway");
-    if constraints.is_empty() {
-        return None;
+    fn mk_spread(pod: Pod, max_skew: i32, min_domains: Option<i32>) -> Pod {
+        let mut pod = pod;
+        pod.labels = [("app".to_owned(), "web".to_owned())].into();
+        pod.constraints.spread = vec![TopologySpreadConstraint {
+            max_skew,
+            min_domains,
+            topology_key: "kubernetes.io/hostname".to_owned(),
+            when_unsatisfiable: "DoNotSchedule".to_owned(),
+            label_selector: serde_json::from_value(
+                serde_json::json!({"matchLabels": {"app": "web"}}),
+            )
+            .ok(),
+            ..TopologySpreadConstraint::default()
+        }];
+        pod
     }
-    let needs_all = !pod.constraints.spread.is_empty() || !defaults.are_system;
-    let is_left_out = |node: &Node| needs_all && !has_all_keys(node, &constraints);
-    let scored = nodes.clone().filter(|(node, _)| !is_left_out(node)).count();
-    let mut rules: Vec<Rule> = Vec::new();
-    for constraint in &constraints {
-        let mut domains = BTreeMap::new();
-        if constraint.topology_key != HOST {
-            let considered = nodes.clone().filter(|(node, _)| !is_left_out(node));
-            domains.extend(considered.map(|(node, _)| (domain(node, constraint), 0)));
-            for (node, state) in cluster.nodes() {
-                if is_left_out(node) || !counts_node(pod, constraint, node) {
-                    continue;
-                }
-                if let Some(count) = domains.get_mut(domain(node, constraint)) {
-                    *count += matching_pods(cluster, pod, constraint, state);
-                }
-            }
+
+    fn mk_cluster() -> Cluster {
+        let mut cluster = Cluster::new();
+        for name in ["a", "b"] {
+            cluster.apply_node(mk_node(name, "cpu=4"));
         }
-        let size = if constraint.topology_key == HOST {
-            scored
-        } else {
-            domains.len()
-        };
-        rules.push(Rule {
-            constraint,
-            weight: ((size + 2) as f64).ln(),
-            domains,
+        cluster.apply_pod(Pod {
+            node: Some("a".to_owned()),
+            ..mk_spread(mk_pod("one", ""), 1, None)
         });
+        cluster
     }
-    let raw = nodes.map(|(node, state)| {
-        let sum: f64 = rules
-            .iter()
-            .filter_map(|rule| rule.score(cluster, pod, node, state))
-            .sum();
-        (!is_left_out(node)).then_some(sum.round() as i64)
-    });
-    Some(normalize(&raw.collect::<Vec<_>>()))
-}
 
-struct Rule<'a> {
-    constraint: &'a TopologySpreadConstraint,
-    /// Compensates for fewer pods in each domain when there are many domains.
-    weight: f64,
-    /// Pods of the same kind by domain.
-    domains: BTreeMap<&'a str, i64>,
-}
+    fn allowed(cluster: &Cluster, pod: &Pod) -> Vec<String> {
+        allowed_by(cluster, pod, &[])
+    }
 
-impl Rule<'_> {
-    fn score(&self, cluster: &Cluster, pod: &Pod, node: &Node, state: &NodeState) -> Option<f64> {
-        let value = node.labels.get(&self.constraint.topology_key)?;
-        let count = if self.constraint.topology_key == HOST {
-            matching_pods(cluster, pod, self.constraint, state)
-        } else {
-            *self.domains.get(value.as_str())?
+    fn allowed_by(
+        cluster: &Cluster,
+        pod: &Pod,
+        defaults: &[TopologySpreadConstraint],
+    ) -> Vec<String> {
+        let counts = Counts::new(cluster, pod, defaults);
+        let nodes = cluster
+            .nodes()
+            .filter(|(node, _)| counts.filter(node).is_ok());
+        nodes.map(|(node, _)| node.name.clone()).collect()
+    }
+
+    #[test]
+    fn the_emptier_domain_is_the_only_choice() {
+        let cluster = mk_cluster();
+        assert_eq!(
+            allowed(&cluster, &mk_spread(mk_pod("p", ""), 1, None)),
+            ["b"]
+        );
+        assert_eq!(
+            allowed(&cluster, &mk_spread(mk_pod("p", ""), 2, None)),
+            ["a", "b"]
+        );
+    }
+
+    #[test]
+    fn too_few_domains_count_as_an_empty_one() {
+        let mut cluster = mk_cluster();
+        cluster.apply_pod(Pod {
+            node: Some("b".to_owned()),
+            ..mk_spread(mk_pod("two", ""), 1, None)
+        });
+        assert_eq!(
+            allowed(&cluster, &mk_spread(mk_pod("p", ""), 1, None)),
+            ["a", "b"]
+        );
+        assert!(allowed(&cluster, &mk_spread(mk_pod("p", ""), 1, Some(3))).is_empty());
+    }
+
+    #[test]
+    fn nodes_that_the_pod_cannot_use_do_not_count() {
+        let cluster = mk_cluster();
+        let mut pod = mk_spread(mk_pod("p", ""), 1, None);
+        pod.constraints.node_selector =
+            [("kubernetes.io/hostname".to_owned(), "a".to_owned())].into();
+        assert_eq!(Counts::new(&cluster, &pod, &[]).0[0].domains.len(), 1);
+        assert!(allowed(&cluster, &pod).contains(&"a".to_owned()));
+    }
+
+    #[test]
+    fn hard_defaults_keep_apart_what_belongs_to_one_service_and_has_no_rules_of_its_own() {
+        let mut cluster = mk_cluster();
+        let mut pod = mk_spread(mk_pod("p", ""), 1, None);
+        let mut default = std::mem::take(&mut pod.constraints.spread).remove(0);
+        let selector = default.label_selector.take().expect("selector");
+        let soft = TopologySpreadConstraint {
+            when_unsatisfiable: "ScheduleAnyway".to_owned(),
+            ..default.clone()
         };
-        Some(count as f64 * self.weight + f64::from(self.constraint.max_skew - 1))
+        let hard = [default];
+        assert_eq!(allowed_by(&cluster, &pod, &hard), ["a", "b"], "no service");
+        let service = mk_key("ns", "web");
+        cluster.apply_group(GroupKind::Service, service, selector);
+        assert_eq!(allowed_by(&cluster, &pod, &hard), ["b"]);
+        assert_eq!(
+            allowed_by(&cluster, &pod, &[soft]),
+            ["a", "b"],
+            "only scored"
+        );
+        let looser = mk_spread(pod, 2, None);
+        assert_eq!(allowed_by(&cluster, &looser, &hard), ["a", "b"], "its own");
+    }
+
+    #[test]
+    fn a_node_without_the_label_is_refused_with_its_own_reason() {
+        let mut cluster = mk_cluster();
+        let mut bare = mk_node("c", "cpu=4");
+        bare.labels.clear();
+        cluster.apply_node(bare.clone());
+        let counts = Counts::new(&cluster, &mk_spread(mk_pod("p", ""), 1, None), &[]);
+        assert_eq!(
+            counts.filter(&bare).expect_err("no label").reasons,
+            [MISSING_LABEL]
+        );
     }
 }
 
-/// Returns the domain of a node. All nodes without the label share one domain.
-fn domain<'a>(node: &'a Node, constraint: &TopologySpreadConstraint) -> &'a str {
-    let value = node.labels.get(&constraint.topology_key);
-    value.map(String::as_str).unwrap_or_default()
-}
-
-/// Turns counts into scores: the lowest count gets the best score, nodes that are left out get 0.
-fn normalize(raw: &[Option<i64>]) -> Vec<i64> {
-    let known = raw.iter().flatten().copied();
-    let (least, most) = (known.clone().min().unwrap_or(0), known.max().unwrap_or(0));
-    let turned = |score| {
-        if most == 0 {
-            MAX
-        } else {
-            MAX * (most + least - score) / most
-        }
-    };
-    raw.iter().map(|score| score.map_or(0, turned)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
+mod score {
+    use super::super::*;
     use crate::state::cluster::GroupKind;
     use crate::state::pod::PodKey;
     use crate::testing::{mk_node, mk_pod};

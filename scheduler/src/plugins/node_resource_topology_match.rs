@@ -1,14 +1,22 @@
-//! NodeResourceTopologyMatch: whether the kubelet can align the pod (scheduler.md 3.1).
+//! NodeResourceTopologyMatch: whether the kubelet can align the pod, and how well the zones suit it (scheduler.md 3.1, 4).
+//!
+//! The filter and the choice of the score are here; [`allocation`] and [`least_numa_nodes`] are the formulas of the score.
 
+use scheduler_config::args::{ScoringStrategy, ScoringStrategyType};
 use topology::fit;
 use topology::policy::{Policy, Scope};
 use topology::request::Qos;
 
-use super::{Plugin, Rejection};
+use super::score::MAX;
+use crate::framework::plugin::Plugin;
+use crate::framework::rejection::Rejection;
 use crate::numa::simulate;
 use crate::numa::view::View;
 use crate::state::cluster::Node;
 use crate::state::pod::Pod;
+
+pub mod allocation;
+pub mod least_numa_nodes;
 
 /// Reason if the amounts of a node cannot be trusted at the moment.
 pub const INVALID: &str = "invalid node topology data";
@@ -72,6 +80,35 @@ fn requests_nothing_aligned(pod: &Pod) -> bool {
 pub fn lists(node: &Node, resource: &str) -> bool {
     matches!(resource, "cpu" | "memory" | "pods" | "ephemeral-storage")
         || node.allocatable.get(resource).is_some()
+}
+
+/// Returns the score of a node from its known topology.
+pub fn score(pod: &Pod, view: &View, strategy: &ScoringStrategy) -> i64 {
+    if pod.request.qos() != Qos::Guaranteed {
+        return MAX;
+    }
+    let View::Fresh(fresh) = view else { return 0 };
+    if strategy.kind == ScoringStrategyType::LeastNumaNodes {
+        return least_numa_nodes::score(pod, fresh);
+    }
+    if fresh.config.policy != Policy::SingleNumaNode {
+        return 0;
+    }
+    match fresh.config.scope {
+        Scope::Pod => {
+            allocation::lowest_zone_score(&pod.request.aligned_request(), fresh, strategy)
+        }
+        Scope::Container => {
+            let containers = pod.request.containers();
+            let sum: i64 = containers
+                .iter()
+                .map(|container| {
+                    allocation::lowest_zone_score(&container.requests, fresh, strategy)
+                })
+                .sum();
+            sum / (containers.len() as i64).max(1)
+        }
+    }
 }
 
 #[cfg(test)]

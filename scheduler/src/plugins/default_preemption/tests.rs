@@ -1,5 +1,5 @@
 use super::*;
-use crate::filter::Plugin;
+use crate::framework::plugin::Plugin;
 use crate::state::pod::Phase;
 use crate::testing::{mk_cache, mk_node, mk_pod};
 use k8s_openapi::api::core::v1::Taint;

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{check_owner, claim_of};
-use crate::filter::selector;
+use super::volume_zone::ZONES;
+use super::volumes::{Volumes, check_owner, claim_of};
+use crate::framework::plugin::Plugin;
+use crate::framework::rejection::Rejection;
 use crate::state::cluster::{Cluster, Node};
 use crate::state::pod::{self, Pod, PodKey};
+use crate::state::selector;
 use crate::state::storage::{
     Capacity, Claim, ClaimState, Class, Reservation, Storage, Volume, is_migrated,
 };
@@ -20,6 +23,19 @@ const MIGRATED: &str =
     "node(s) use a CSI driver for a zonal in-tree PersistentVolume, which this scheduler does not";
 /// The provisioner name of classes whose volumes are not provisioned automatically.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+impl Volumes<'_> {
+    /// Runs VolumeBinding on a node.
+    pub fn binding(&self, node: &Node) -> Result<(), Rejection> {
+        let Some(demand) = &self.binding else {
+            return Ok(());
+        };
+        demand.decide(node).map(drop).map_err(|reasons| Rejection {
+            reasons: reasons.into_iter().map(Into::into).collect(),
+            ..Rejection::unresolvable(Plugin::VolumeBinding, "")
+        })
+    }
+}
 
 /// The bound claims of a pod and those that still need a volume.
 #[derive(Debug)]
@@ -273,7 +289,7 @@ pub fn fits(volume: &Volume, node: &Node) -> bool {
 
 /// Returns whether a volume is available only in parts of the cluster.
 fn is_zonal(volume: &Volume) -> bool {
-    let mut labels = super::ZONES.iter();
+    let mut labels = ZONES.iter();
     volume.node_terms.is_some() || labels.any(|(label, _)| volume.labels.contains_key(*label))
 }
 

@@ -6,8 +6,8 @@ use topology::request::Qos;
 use topology::resource::Resources;
 use topology::zone::Zone;
 
-use super::MAX;
 use crate::numa::view::Fresh;
+use crate::plugins::score::MAX;
 use crate::state::pod::Pod;
 
 /// The zones that a request needs.

@@ -1,13 +1,18 @@
-//! InterPodAffinity, required terms: near which pods a pod must be, and near which it must not (scheduler.md 7.3). Preferred terms are
-//! scored ([`crate::score::inter_pod`]).
+//! InterPodAffinity: near which pods a pod must be, near which it must not, and near which it prefers to be (scheduler.md 7.3, 7.5).
+//!
+//! The filter obeys required terms, the score prefers by preferred ones.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::PodAffinityTerm;
+use scheduler_config::default_plugins::InterPodAffinityArgs;
 
-use super::{Plugin, Rejection, selector};
+use super::score::MAX;
+use crate::framework::plugin::Plugin;
+use crate::framework::rejection::Rejection;
 use crate::state::cluster::{Cluster, Node};
 use crate::state::pod::{Phase, Pod};
+use crate::state::selector;
 
 /// A label with a value. All nodes that carry it are one topology domain.
 type Domain = (String, String);
@@ -136,89 +141,87 @@ pub fn selects(cluster: &Cluster, term: &PodAffinityTerm, owner: &Pod, target: &
     in_namespace && selector::labels(term.label_selector.as_ref(), &target.labels)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{mk_node, mk_pod};
-    use serde_json::json;
-
-    fn mk_term(app: &str) -> PodAffinityTerm {
-        serde_json::from_value(json!({
-            "labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname",
-        }))
-        .expect("term")
+/// Returns the scores of `nodes`, in order; `None` if no preference applies.
+pub fn scores<'a>(
+    cluster: &Cluster,
+    pod: &Pod,
+    nodes: impl Iterator<Item = &'a Node>,
+    args: InterPodAffinityArgs,
+) -> Option<Vec<i64>> {
+    let own = pod.constraints.preferences.as_deref();
+    if own.is_none() && args.ignore_preferred_terms_of_existing_pods {
+        return None;
     }
-
-    fn mk_cluster(guest: Pod) -> Cluster {
-        let mut cluster = Cluster::new();
-        for name in ["a", "b"] {
-            cluster.apply_node(mk_node(name, "cpu=4"));
+    let others: Vec<&Pod> = if own.is_some() {
+        cluster.pods().collect()
+    } else {
+        cluster.pods_with_affinity().collect()
+    };
+    let mut domains: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    for other in others {
+        if other.phase == Phase::Terminal || other.key == pod.key {
+            continue;
         }
-        cluster.apply_pod(Pod {
-            node: Some("a".to_owned()),
-            ..guest
-        });
-        cluster
+        let Some(node) = node_of(cluster, other) else {
+            continue;
+        };
+        let mut add = |term: &PodAffinityTerm, weight: i64, owner: &Pod, target: &Pod| {
+            let Some((key, value)) = node.labels.get_key_value(&term.topology_key) else {
+                return;
+            };
+            if selects(cluster, term, owner, target) {
+                *domains.entry((key, value)).or_default() += weight;
+            }
+        };
+        if let Some(own) = own {
+            for term in &own.near {
+                add(&term.pod_affinity_term, term.weight.into(), pod, other);
+            }
+            for term in &own.apart {
+                add(&term.pod_affinity_term, -i64::from(term.weight), pod, other);
+            }
+        }
+        if args.hard_pod_affinity_weight > 0 {
+            for term in &other.constraints.affinity {
+                add(term, args.hard_pod_affinity_weight, other, pod);
+            }
+        }
+        if let Some(theirs) = other.constraints.preferences.as_deref() {
+            for term in &theirs.near {
+                add(&term.pod_affinity_term, term.weight.into(), other, pod);
+            }
+            for term in &theirs.apart {
+                add(&term.pod_affinity_term, -i64::from(term.weight), other, pod);
+            }
+        }
     }
-
-    fn allowed(cluster: &Cluster, pod: &Pod) -> Vec<String> {
-        let domains = Domains::new(cluster, pod);
-        let nodes = cluster
-            .nodes()
-            .filter(|(node, _)| domains.filter(node).is_ok());
-        nodes.map(|(node, _)| node.name.clone()).collect()
+    if domains.is_empty() {
+        return None;
     }
-
-    #[test]
-    fn affinity_draws_to_the_pod_and_anti_affinity_away() {
-        let cluster = mk_cluster(mk_pod("guest", ""));
-        let mut pod = mk_pod("p", "");
-        pod.constraints.affinity = vec![mk_term("guest")];
-        assert_eq!(allowed(&cluster, &pod), ["a"]);
-        let mut pod = mk_pod("p", "");
-        pod.anti_affinity = vec![mk_term("guest")];
-        assert_eq!(allowed(&cluster, &pod), ["b"]);
-        assert_eq!(allowed(&cluster, &mk_pod("p", "")), ["a", "b"]);
-    }
-
-    #[test]
-    fn what_a_pod_does_not_want_near_it_stays_away() {
-        let cluster = mk_cluster(Pod {
-            anti_affinity: vec![mk_term("p")],
-            ..mk_pod("guest", "")
-        });
-        assert_eq!(allowed(&cluster, &mk_pod("p", "")), ["b"]);
-        assert_eq!(allowed(&cluster, &mk_pod("q", "")), ["a", "b"]);
-    }
-
-    #[test]
-    fn the_first_of_a_kind_may_go_anywhere() {
-        let cluster = mk_cluster(mk_pod("guest", ""));
-        let mut pod = mk_pod("p", "");
-        pod.constraints.affinity = vec![mk_term("p")];
-        assert_eq!(allowed(&cluster, &pod), ["a", "b"]);
-        pod.constraints.affinity = vec![mk_term("absent")];
-        assert!(allowed(&cluster, &pod).is_empty());
-    }
-
-    #[test]
-    fn other_namespaces_count_only_where_named_or_selected() {
-        let mut guest = mk_pod("guest", "");
-        guest.key.namespace = "other".to_owned();
-        let mut cluster = mk_cluster(guest);
-        let mut pod = mk_pod("p", "");
-        pod.anti_affinity = vec![mk_term("guest")];
-        assert_eq!(allowed(&cluster, &pod), ["a", "b"]);
-        pod.anti_affinity[0].namespaces = Some(vec!["other".to_owned()]);
-        assert_eq!(allowed(&cluster, &pod), ["b"]);
-        pod.anti_affinity[0].namespaces = None;
-        pod.anti_affinity[0].namespace_selector =
-            serde_json::from_value(json!({"matchLabels": {"team": "x"}})).ok();
-        assert_eq!(allowed(&cluster, &pod), ["a", "b"]);
-        cluster.apply_namespace(
-            "other".to_owned(),
-            [("team".to_owned(), "x".to_owned())].into(),
-        );
-        assert_eq!(allowed(&cluster, &pod), ["b"]);
-    }
+    let raw = nodes.map(|node| {
+        let domains = domains.iter();
+        let here = domains
+            .filter(|((key, value), _)| node.labels.get(*key).is_some_and(|label| label == value));
+        here.map(|(_, weight)| weight).sum()
+    });
+    Some(normalize(&raw.collect::<Vec<i64>>()))
 }
+
+/// Scales scores so that the lowest becomes 0 and the highest [`MAX`]. If all are equal, all become 0.
+fn normalize(raw: &[i64]) -> Vec<i64> {
+    let (least, most) = (
+        raw.iter().copied().min().unwrap_or(0),
+        raw.iter().copied().max().unwrap_or(0),
+    );
+    let stretched = |score: i64| {
+        if most == least {
+            0
+        } else {
+            (MAX as f64 * ((score - least) as f64 / (most - least) as f64)) as i64
+        }
+    };
+    raw.iter().copied().map(stretched).collect()
+}
+
+#[cfg(test)]
+mod tests;
