@@ -128,11 +128,13 @@ async fn explain(args: &Args) -> anyhow::Result<String> {
         // a note that cannot be printed changes nothing
         drop(writeln!(std::io::stderr(), "note: {note}"));
     }
-    let wire = match &args.file {
-        Some(file) => manifest(file, args.namespace.as_deref())?,
+    let pod = match &args.file {
+        Some(file) => {
+            let wire = manifest(file, args.namespace.as_deref())?;
+            Pod::read(wire).context("the pod has no name")?
+        }
         None => find(&snapshot, args)?,
     };
-    let pod = Pod::read(wire).context("the pod has no name")?;
     let config = configuration(args.config.as_deref(), &pod.scheduler)?;
     let wanted = args.profile.as_deref().unwrap_or(&pod.scheduler);
     let profile = match config.profiles.as_slice() {
@@ -190,7 +192,7 @@ fn manifest(file: &Path, namespace: Option<&str>) -> anyhow::Result<WirePod> {
     Ok(pod)
 }
 
-fn find(snapshot: &snapshot::Snapshot, args: &Args) -> anyhow::Result<WirePod> {
+fn find(snapshot: &snapshot::Snapshot, args: &Args) -> anyhow::Result<Pod> {
     let name = args.pod.as_deref().unwrap_or_default();
     let (namespace, name) = match name.split_once('/') {
         Some((namespace, name)) => (namespace, name),

@@ -10,19 +10,7 @@ use anyhow::Context as _;
 use daemon::admin::Checks;
 use daemon::guard::Guard;
 use daemon::lease;
-use futures::future::BoxFuture;
-use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{
-    Namespace, Node as WireNode, PersistentVolume, PersistentVolumeClaim, Pod as WirePod,
-    ReplicationController, Service,
-};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::{
-    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
-};
-use kube::api::Api;
-use kube::{Client, Resource as _, ResourceExt as _};
-use nrt::decode::decode;
+use kube::Client;
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
 use scheduler_config::args::NodeResourceTopologyMatchArgs;
@@ -36,17 +24,16 @@ use crate::api_tasks::limit;
 use crate::api_tasks::report::Reporter;
 use crate::api_tasks::status_dump::StatusDump;
 use crate::args::Args;
-use crate::engine::{Election, Engine, Message};
+use crate::engine::core::Core;
+use crate::engine::requests::Requests;
+use crate::engine::{Election, Engine};
 use crate::explain;
 use crate::framework::profile::{self, Profile};
 use crate::framework::queue::{Backoff, Queue};
 use crate::metrics::Metrics;
 use crate::numa::settings::Settings;
 use crate::state::cache::Cache;
-use crate::state::cluster::{Budget, GroupKind, Node, labelled};
-use crate::state::pod::{Pod, PodKey};
-use crate::state::storage::{self, Stored};
-use crate::watch::follow::{Sink, follow};
+use crate::watch;
 
 /// Capacity of the channel of changes; watches pause when it is full.
 const CHANGES: usize = 4096;
@@ -157,18 +144,17 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         });
     }
     let (sender, changes) = mpsc::channel(CHANGES);
-    watch_all(&client, &sender, &metrics, &mut tasks);
     let profiles: Vec<Profile> = config.profiles.iter().map(Profile::new).collect();
-    let spreads = profiles.iter().any(Profile::spreads_by_default);
-    if spreads {
-        watch_groups(&client, &sender, &metrics, &mut tasks);
-    }
-
-    let volumes = profiles.iter().any(Profile::reads_volumes);
+    let needs = profile::needs(&profiles);
     let volumes_wanted = CancellationToken::new();
-    if volumes {
-        watch_storage(&volumes_wanted, &client, &sender, &metrics, &mut tasks);
-    }
+    watch::start::start(
+        needs,
+        &volumes_wanted,
+        &client,
+        &sender,
+        &metrics,
+        &mut tasks,
+    );
 
     let host = hostname();
     let mut reports = JoinSet::new();
@@ -194,25 +180,19 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         trace: dump.is_some(),
         ..cache_settings(&config)?
     };
-    let mut engine = Engine::new(
+    let queue = Queue::new(Backoff {
+        initial: config.pod_initial_backoff,
+        maximum: config.pod_max_backoff,
+    });
+    let core = Core::new(
         profiles,
         Cache::new(settings),
-        Queue::new(Backoff {
-            initial: config.pod_initial_backoff,
-            maximum: config.pod_max_backoff,
-        }),
-        client.clone(),
-        reporter,
-        metrics,
-        sender,
-    )
-    .with_dump(dump);
-    if spreads {
-        engine = engine.with_groups();
-    }
-    if volumes {
-        engine = engine.with_storage(volumes_wanted);
-    }
+        queue,
+        metrics.clone(),
+        needs,
+    );
+    let requests = Requests::new(client, reporter, metrics, sender, volumes_wanted);
+    let mut engine = Engine::new(core, requests, dump);
 
     let election = args.leader_election(&config.leader_election);
     let leadership = tokio::spawn(acquire_lease(lease_client, election, host, stop.clone()));
@@ -314,190 +294,6 @@ impl Endpoint {
             .with_context(|| format!("cannot listen on {address:?}"))?;
         Ok(Some(Self { listener, tls }))
     }
-}
-
-fn watch_all(
-    client: &Client,
-    channel: &mpsc::Sender<Message>,
-    metrics: &Metrics,
-    tasks: &mut JoinSet<()>,
-) {
-    let (channel, metrics) = (|| channel.clone(), || metrics.clone());
-    tasks.spawn(follow(
-        Api::<WireNode>::all(client.clone()),
-        "nodes",
-        |node| Node::read(node).map(|node| (node.name.clone(), node)),
-        Sink {
-            channel: channel(),
-            wrap: Message::Node,
-            refused: None,
-        },
-        metrics(),
-    ));
-    tasks.spawn(follow(
-        Api::<api::nrt::v1alpha2::NodeResourceTopology>::all(client.clone()),
-        "noderesourcetopologies",
-        |nrt| {
-            let name = nrt.name_any();
-            let (topology, problems) = decode(&nrt);
-            for problem in problems {
-                tracing::warn!(node = %name, %problem, "Part of the NodeResourceTopology is not used");
-            }
-            Some((name.clone(), (name, topology)))
-        },
-        Sink { channel: channel(), wrap: Message::Topology, refused: None },
-        metrics(),
-    ));
-    tasks.spawn(follow(
-        Api::<WirePod>::all(client.clone()),
-        "pods",
-        |pod| Pod::read(pod).map(|pod| (pod.key.clone(), pod)),
-        Sink {
-            channel: channel(),
-            wrap: |change| Message::Pod(Box::new(change)),
-            refused: None,
-        },
-        metrics(),
-    ));
-    tasks.spawn(follow(
-        Api::<PodDisruptionBudget>::all(client.clone()),
-        "poddisruptionbudgets",
-        |budget| Budget::read(budget).map(|(key, budget)| (key.clone(), (key, budget))),
-        Sink {
-            channel: channel(),
-            wrap: Message::Budget,
-            refused: None,
-        },
-        metrics(),
-    ));
-    tasks.spawn(follow(
-        Api::<Namespace>::all(client.clone()),
-        "namespaces",
-        |namespace| {
-            let name = namespace.name_any();
-            Some((
-                name.clone(),
-                (name, namespace.metadata.labels.unwrap_or_default()),
-            ))
-        },
-        Sink {
-            channel: channel(),
-            wrap: Message::Namespace,
-            refused: None,
-        },
-        metrics(),
-    ));
-}
-
-/// Watches the objects that group pods.
-fn watch_groups(
-    client: &Client,
-    channel: &mpsc::Sender<Message>,
-    metrics: &Metrics,
-    tasks: &mut JoinSet<()>,
-) {
-    tasks.spawn(follow(
-        Api::<Service>::all(client.clone()),
-        GroupKind::Service.plural(),
-        |service| {
-            let key = PodKey::of(service.meta())?;
-            let labels = service.spec.and_then(|spec| spec.selector);
-            Some((key.clone(), (key, labels.map(labelled))))
-        },
-        Sink {
-            channel: channel.clone(),
-            wrap: |change| Message::Group(GroupKind::Service, change),
-            refused: None,
-        },
-        metrics.clone(),
-    ));
-    tasks.spawn(follow(
-        Api::<ReplicationController>::all(client.clone()),
-        GroupKind::ReplicationController.plural(),
-        |controller| {
-            let key = PodKey::of(controller.meta())?;
-            let labels = controller.spec.and_then(|spec| spec.selector);
-            Some((key.clone(), (key, labels.map(labelled))))
-        },
-        Sink {
-            channel: channel.clone(),
-            wrap: |change| Message::Group(GroupKind::ReplicationController, change),
-            refused: None,
-        },
-        metrics.clone(),
-    ));
-    tasks.spawn(follow(
-        Api::<ReplicaSet>::all(client.clone()),
-        GroupKind::ReplicaSet.plural(),
-        |set| {
-            let key = PodKey::of(set.meta())?;
-            Some((key.clone(), (key, set.spec.map(|spec| spec.selector))))
-        },
-        Sink {
-            channel: channel.clone(),
-            wrap: |change| Message::Group(GroupKind::ReplicaSet, change),
-            refused: None,
-        },
-        metrics.clone(),
-    ));
-    tasks.spawn(follow(
-        Api::<StatefulSet>::all(client.clone()),
-        GroupKind::StatefulSet.plural(),
-        |set| {
-            let key = PodKey::of(set.meta())?;
-            Some((key.clone(), (key, set.spec.map(|spec| spec.selector))))
-        },
-        Sink {
-            channel: channel.clone(),
-            wrap: |change| Message::Group(GroupKind::StatefulSet, change),
-            refused: None,
-        },
-        metrics.clone(),
-    ));
-}
-
-/// Watches the objects that decide where storage is available, once `wanted` is cancelled: clusters without claims do not pay for these
-/// watches. Without the right to list the objects, pods without such volumes are still placed.
-fn watch_storage(
-    wanted: &CancellationToken,
-    client: &Client,
-    channel: &mpsc::Sender<Message>,
-    metrics: &Metrics,
-    tasks: &mut JoinSet<()>,
-) {
-    let mut start = |watch| {
-        let wanted = wanted.clone();
-        tasks.spawn(async move {
-            wanted.cancelled().await;
-            watch.await;
-        });
-    };
-    start(stored::<PersistentVolume>(client, channel, metrics));
-    start(stored::<PersistentVolumeClaim>(client, channel, metrics));
-    start(stored::<StorageClass>(client, channel, metrics));
-    start(stored::<CSINode>(client, channel, metrics));
-    start(stored::<CSIDriver>(client, channel, metrics));
-    start(stored::<CSIStorageCapacity>(client, channel, metrics));
-    start(stored::<VolumeAttachment>(client, channel, metrics));
-}
-
-fn stored<K: Stored>(
-    client: &Client,
-    channel: &mpsc::Sender<Message>,
-    metrics: &Metrics,
-) -> BoxFuture<'static, ()> {
-    let sink = Sink {
-        channel: channel.clone(),
-        wrap: |change| Message::Storage(K::KIND, Box::new(change)),
-        refused: Some(|| Message::StorageRefused(K::KIND)),
-    };
-    Box::pin(follow(
-        Api::<K>::all(client.clone()),
-        K::KIND.plural(),
-        |wire| storage::read(wire).map(|(key, object)| (key.clone(), (key, object))),
-        sink,
-        metrics.clone(),
-    ))
 }
 
 /// Waits for the lease, if leader election is enabled.

@@ -129,28 +129,94 @@ impl From<&Pod> for Subject {
 }
 
 /// Further contents of an event. Events that differ only in these belong to one series.
-#[derive(Clone, Debug, Default)]
-struct Facts {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
     resource_version: Option<String>,
     /// Appended to the note, as far as there is room.
     details: String,
 }
 
-enum Report {
+/// Something to tell about a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// An event.
     Event {
+        /// The pod.
         subject: Subject,
+        /// What happened.
         kind: EventKind,
+        /// Further contents.
         facts: Facts,
     },
+    /// A change of its status.
     Status {
+        /// The pod.
         subject: Subject,
+        /// What is written.
         status: Status,
     },
 }
 
+impl Report {
+    /// Tells of an event about a pod.
+    ///
+    /// `details` follow the note, as far as there is room.
+    pub fn event(pod: &Pod, kind: EventKind, details: String) -> Self {
+        let facts = Facts {
+            resource_version: pod.resource_version.clone(),
+            details,
+        };
+        Self::Event {
+            subject: pod.into(),
+            kind,
+            facts,
+        }
+    }
+
+    /// Tells that a pod of any scheduler was preempted by `pod` on a node.
+    pub fn preempted(victim: &Victim, pod: &Pod, node: &str) -> Self {
+        let subject = Subject {
+            key: victim.key.clone(),
+            uid: victim.uid.clone(),
+            profile: pod.scheduler.clone(),
+        };
+        let kind = EventKind::Preempted {
+            by: pod.into(),
+            node: node.to_owned(),
+        };
+        Self::Event {
+            subject,
+            kind,
+            facts: Facts::default(),
+        }
+    }
+
+    /// Tells that a pod could not be placed: sets its condition, if one is given, and its nomination.
+    pub fn not_scheduled(
+        pod: &Pod,
+        condition: Option<(&'static str, &str)>,
+        nomination: Nomination,
+    ) -> Self {
+        let status = Status {
+            condition: condition.map(|(reason, message)| (reason, message.to_owned())),
+            nomination,
+        };
+        Self::Status {
+            subject: pod.into(),
+            status,
+        }
+    }
+
+    fn subject(&self) -> &Subject {
+        match self {
+            Self::Event { subject, .. } | Self::Status { subject, .. } => subject,
+        }
+    }
+}
+
 /// The status to write for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Status {
+pub struct Status {
     /// Reason and message of `PodScheduled=False`.
     condition: Option<(&'static str, String)>,
     nomination: Nomination,
@@ -216,67 +282,9 @@ impl Reporter {
         }
     }
 
-    /// Reports an event about a pod.
-    ///
-    /// `details` follow the note, as far as there is room.
-    pub fn event(&self, pod: &Pod, kind: EventKind, details: String) {
-        let facts = Facts {
-            resource_version: pod.resource_version.clone(),
-            details,
-        };
-        self.send(
-            &pod.key,
-            Report::Event {
-                subject: pod.into(),
-                kind,
-                facts,
-            },
-        );
-    }
-
-    /// Reports that a pod of any scheduler was preempted by `pod` on a node.
-    pub fn preempted(&self, victim: &Victim, pod: &Pod, node: &str) {
-        let subject = Subject {
-            key: victim.key.clone(),
-            uid: victim.uid.clone(),
-            profile: pod.scheduler.clone(),
-        };
-        let kind = EventKind::Preempted {
-            by: pod.into(),
-            node: node.to_owned(),
-        };
-        self.send(
-            &victim.key,
-            Report::Event {
-                subject,
-                kind,
-                facts: Facts::default(),
-            },
-        );
-    }
-
-    /// Reports that a pod could not be placed: sets its condition, if one is given, and its nomination.
-    pub fn not_scheduled(
-        &self,
-        pod: &Pod,
-        condition: Option<(&'static str, &str)>,
-        nomination: Nomination,
-    ) {
-        let status = Status {
-            condition: condition.map(|(reason, message)| (reason, message.to_owned())),
-            nomination,
-        };
-        self.send(
-            &pod.key,
-            Report::Status {
-                subject: pod.into(),
-                status,
-            },
-        );
-    }
-
-    fn send(&self, key: &PodKey, report: Report) {
-        let index = self.hasher.hash_one(key) as usize % self.workers.len();
+    /// Hands a report to the worker of its pod.
+    pub fn send(&self, report: Report) {
+        let index = self.hasher.hash_one(&report.subject().key) as usize % self.workers.len();
         // A worker ends only after this sender is gone, or with the process.
         drop(self.workers[index].send(report));
     }

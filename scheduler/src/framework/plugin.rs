@@ -113,6 +113,12 @@ impl Plugins {
     }
 }
 
+impl From<Plugin> for Plugins {
+    fn from(plugin: Plugin) -> Self {
+        [plugin].into_iter().collect()
+    }
+}
+
 impl FromIterator<Plugin> for Plugins {
     fn from_iter<I: IntoIterator<Item = Plugin>>(plugins: I) -> Self {
         let mut set = Self::default();

@@ -76,6 +76,13 @@ impl Cache {
         self.ledgers.get(node).is_none_or(Ledger::is_settled)
     }
 
+    /// Iterates over the names of the nodes that have an NRT.
+    pub fn nodes_with_nrt(&self) -> impl Iterator<Item = &str> {
+        let with_nrt = self.ledgers.iter();
+        let with_nrt = with_nrt.filter(|(_, ledger)| ledger.topology().is_some());
+        with_nrt.map(|(node, _)| node.as_str())
+    }
+
     /// Adds or updates an NRT. Returns whether its content or the view changed.
     pub fn apply_nrt(&mut self, node: &str, topology: NodeTopology) -> bool {
         self.received = self.received.next();

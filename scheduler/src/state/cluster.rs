@@ -328,6 +328,11 @@ impl Cluster {
         self.namespaces.remove(name);
     }
 
+    /// Keeps only the namespaces whose names are accepted.
+    pub fn retain_namespaces(&mut self, keep: impl Fn(&str) -> bool) {
+        self.namespaces.retain(|name, _| keep(name));
+    }
+
     /// Iterates over all disruption budgets with their namespaces and names.
     pub fn budgets(&self) -> impl Iterator<Item = (&PodKey, &Budget)> {
         self.budgets.iter()
@@ -341,6 +346,11 @@ impl Cluster {
     /// Removes a disruption budget.
     pub fn delete_budget(&mut self, key: &PodKey) {
         self.budgets.remove(key);
+    }
+
+    /// Keeps only the listed disruption budgets.
+    pub fn retain_budgets(&mut self, keys: &BTreeSet<PodKey>) {
+        self.budgets.retain(|key, _| keys.contains(key));
     }
 
     /// Returns the node where others were preempted for a waiting pod.

@@ -22,7 +22,7 @@ use topology::resource::{ResourceName, Resources};
 /// Reason of the `DisruptionTarget` condition of preempted pods.
 pub const PREEMPTION_BY_SCHEDULER: &str = "PreemptionByScheduler";
 
-/// Namespace and name of a pod.
+/// Namespace and name of a pod, or of another object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodKey {
     /// Namespace.
@@ -38,6 +38,14 @@ impl PodKey {
             namespace: metadata.namespace.clone()?,
             name: metadata.name.clone()?,
         })
+    }
+
+    /// Returns the key of a cluster-scoped object, whose namespace is empty.
+    pub fn unscoped(name: impl Into<String>) -> Self {
+        Self {
+            namespace: String::new(),
+            name: name.into(),
+        }
     }
 }
 

@@ -668,12 +668,7 @@ impl Storage {
 
     /// Keeps only the listed objects of a kind and marks the kind as known.
     pub fn retain(&mut self, kind: Kind, keys: &BTreeSet<PodKey>) {
-        let named = |name: &str| {
-            keys.contains(&PodKey {
-                namespace: String::new(),
-                name: name.to_owned(),
-            })
-        };
+        let named = |name: &str| keys.contains(&PodKey::unscoped(name));
         match kind {
             Kind::PersistentVolume => self.volumes.retain(|name, _| named(name)),
             Kind::PersistentVolumeClaim => self.claims.retain(|key, _| keys.contains(key)),

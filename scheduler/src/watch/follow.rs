@@ -1,17 +1,16 @@
 //! Watches one kind of objects and delivers its changes.
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 
 use futures::{StreamExt as _, pin_mut};
-use kube::Resource;
 use kube::api::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
+use super::kinds::{Kind, Need, Object, Watched};
 use crate::metrics::Metrics;
+use crate::state::pod::PodKey;
 
 /// Number of objects per page of a list. A whole page is in memory at once, as text and as objects, which accounts for most of the peak memory.
 const PAGE: u32 = 100;
@@ -27,51 +26,50 @@ pub enum Change<T, I> {
     Synced(BTreeSet<I>),
 }
 
-/// Where a watch delivers its changes: a channel of messages of several kinds.
-pub struct Sink<M, T, I> {
-    /// The channel.
-    pub channel: mpsc::Sender<M>,
-    /// Wraps a change into a message.
-    pub wrap: fn(Change<T, I>) -> M,
-    /// Creates the message that the objects may not be listed, if the receiver needs it.
-    pub refused: Option<fn() -> M>,
+/// What a watch delivers.
+#[derive(Clone, Debug)]
+pub enum Notice {
+    /// Objects of a kind changed.
+    Changed(Kind, Box<Change<(PodKey, Object), PodKey>>),
+    /// Objects of a kind that only volumes need may not be listed.
+    Refused(Kind),
 }
 
-/// Watches all objects of `api` until the receiver is gone. Objects that `read` cannot use are left out. A failed watch is restarted
+/// Watches all objects of `api` until the receiver is gone. Objects that cannot be read are left out. A failed watch is restarted
 /// with growing pauses, and what was missed meanwhile is delivered as changes.
-pub async fn follow<K, M, T, I>(
+pub async fn follow<K: Watched, M: From<Notice>>(
     api: Api<K>,
-    kind: &'static str,
-    read: fn(K) -> Option<(I, T)>,
-    sink: Sink<M, T, I>,
+    channel: mpsc::Sender<M>,
     metrics: Metrics,
-) where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-    I: Ord,
-{
+) {
+    let kind = K::KIND.plural();
     let config = watcher::Config::default().page_size(PAGE);
     let stream = watcher(api, config).default_backoff();
     pin_mut!(stream);
     let mut listed = BTreeSet::new();
     while let Some(event) = stream.next().await {
-        let change = match event {
+        let notice = match event {
             Err(error) => {
                 metrics.watch_error(kind);
                 tracing::warn!(kind, error = %daemon::log::chain(&error), "Watch failed");
-                if let Some(refused) = sink.refused.filter(|_| is_refusal(&error))
-                    && sink.channel.send(refused()).await.is_err()
-                {
-                    return;
-                }
-                continue;
+                let is_told = K::KIND.need() == Need::Volumes && is_refusal(&error);
+                is_told.then_some(Notice::Refused(K::KIND))
             }
-            Ok(event) => changes(event, read, &mut listed),
+            Ok(event) => changes(event, read::<K>, &mut listed)
+                .map(|change| Notice::Changed(K::KIND, Box::new(change))),
         };
-        let Some(change) = change else { continue };
-        if sink.channel.send((sink.wrap)(change)).await.is_err() {
+        let Some(notice) = notice else { continue };
+        if channel.send(notice.into()).await.is_err() {
             return;
         }
     }
+}
+
+fn read<K: Watched>(wire: K) -> Option<(PodKey, (PodKey, Object))> {
+    let read = wire.read(|node, problem| {
+        tracing::warn!(%node, %problem, "Part of the NodeResourceTopology is not used");
+    });
+    read.map(|(key, object)| (key.clone(), (key, object)))
 }
 
 /// Returns whether the API server answered that the kind does not exist or may not be listed.
