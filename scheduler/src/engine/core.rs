@@ -235,7 +235,7 @@ impl Core {
     }
 
     fn report(&mut self, report: Report) {
-        self.effects.push(Effect::Report(report));
+        self.effects.push(Effect::Report(Box::new(report)));
     }
 }
 

@@ -19,7 +19,7 @@ pub enum Effect {
     /// Evict pods in favour of another one.
     Evict(Box<Eviction>),
     /// Tell users of a decision.
-    Report(Report),
+    Report(Box<Report>),
 }
 
 /// Evictions in favour of a pod.

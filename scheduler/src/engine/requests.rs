@@ -59,7 +59,7 @@ impl Requests {
                 Effect::WriteVolumes(waiting, changes) => self.write_volumes(*waiting, changes),
                 Effect::Bind(placement) => self.bind(*placement),
                 Effect::Evict(eviction) => self.evict(*eviction),
-                Effect::Report(report) => self.reporter.send(report),
+                Effect::Report(report) => self.reporter.send(*report),
             }
         }
     }

@@ -113,7 +113,7 @@ impl Core {
             self.cluster.nominate(&key, None);
             if let Some(other) = self.cluster.pod(&key) {
                 let report = Report::not_scheduled(other, None, Nomination::Change(None));
-                self.effects.push(Effect::Report(report));
+                self.effects.push(Effect::Report(Box::new(report)));
             }
         }
         self.cluster.nominate(&pod.key, Some(node.clone()));

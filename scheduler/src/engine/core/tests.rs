@@ -104,12 +104,14 @@ fn told(effects: &[Effect]) -> Vec<String> {
             let victims: Vec<String> = victims.collect();
             format!("evict {} for {}", victims.join(" "), eviction.pod.key)
         }
-        Effect::Report(Report::Event { kind, .. }) => match kind {
-            EventKind::Scheduled { node } => format!("event: scheduled to {node}"),
-            EventKind::Failed { message } => format!("event: {message}"),
-            EventKind::Preempted { node, .. } => format!("event: preempted on {node}"),
+        Effect::Report(report) => match &**report {
+            Report::Event { kind, .. } => match kind {
+                EventKind::Scheduled { node } => format!("event: scheduled to {node}"),
+                EventKind::Failed { message } => format!("event: {message}"),
+                EventKind::Preempted { node, .. } => format!("event: preempted on {node}"),
+            },
+            Report::Status { .. } => "status".to_owned(),
         },
-        Effect::Report(Report::Status { .. }) => "status".to_owned(),
     };
     effects.iter().map(words).collect()
 }
