@@ -106,42 +106,18 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let synced = checks.ready("sched-handler-sync");
     let mut tasks = JoinSet::new();
     let endpoint = Endpoint::open(&args).await?;
-    let kubeconfig = config
-        .client_connection
-        .kubeconfig
-        .as_ref()
-        .map(Into::into)
-        .or_else(|| args.kubeconfig.clone());
-    // As in kube-scheduler, separate clients place pods, report and hold the lease, so that these do not wait for each other.
-    let connect = || async {
-        limit::client(kubeconfig.as_deref(), &config.client_connection)
-            .await
-            .context("cannot reach the API server")
-    };
-    let (client, report_client, lease_client) =
-        (connect().await?, connect().await?, connect().await?);
-    let authorization_client = match &args.authorization_kubeconfig {
-        Some(path) => limit::client(Some(path), &config.client_connection)
-            .await
-            .context("cannot create the client for authorization of metrics requests")?,
-        None => report_client.clone(),
-    };
-    let guard = Guard::new(
-        authorization_client,
-        args.authorization_always_allow_paths.clone(),
-    );
+    let clients = Clients::connect(&args, &config).await?;
     if let Some(endpoint) = endpoint {
-        let router = checks
-            .router()
-            .merge(daemon::metrics::router(Arc::new(registry)))
-            .merge(daemon::configz::router(CONFIGZ, &in_effect));
-        let (router, stop) = (guard.protect(router), stop.clone());
-        tasks.spawn(async move {
-            let Endpoint { listener, tls } = endpoint;
-            if let Err(error) = daemon::serve::serve(listener, Some(tls), router, stop).await {
-                tracing::error!(%error, "Serving health and metrics failed");
-            }
-        });
+        let guard = Guard::new(
+            clients.authorization,
+            args.authorization_always_allow_paths.clone(),
+        );
+        let served = Served {
+            checks,
+            registry,
+            in_effect: &in_effect,
+        };
+        endpoint.serve(served, guard, &stop, &mut tasks);
     }
     let (sender, changes) = mpsc::channel(CHANGES);
     let profiles: Vec<Profile> = config.profiles.iter().map(Profile::new).collect();
@@ -150,7 +126,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     watch::start::start(
         needs,
         &volumes_wanted,
-        &client,
+        &clients.placing,
         &sender,
         &metrics,
         &mut tasks,
@@ -158,20 +134,8 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let host = hostname();
     let mut reports = JoinSet::new();
-    let reporter = Reporter::start(&report_client, &host, &metrics, &mut reports);
-    for profile in &config.profiles {
-        for plugin in &profile.unused_args {
-            tracing::warn!(profile = %profile.scheduler_name, plugin, "The plugin takes no arguments; its arguments are ignored");
-        }
-        let unsupported = profile::unsupported_plugins(profile);
-        if !unsupported.is_empty() {
-            tracing::warn!(profile = %profile.scheduler_name, plugins = ?unsupported, "Some enabled plugins have no effect in this scheduler");
-        }
-        let active = profile::active_despite_profile(profile);
-        if !active.is_empty() {
-            tracing::warn!(profile = %profile.scheduler_name, plugins = ?active, "Some plugins act at points where the profile disables them");
-        }
-    }
+    let reporter = Reporter::start(&clients.reports, &host, &metrics, &mut reports);
+    warn_of_differences(&config);
     for profile in &profiles {
         tracing::info!(profile = %profile.name, filters = ?profile.filters.plugins, "Profile ready");
     }
@@ -191,16 +155,22 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         metrics.clone(),
         needs,
     );
-    let requests = Requests::new(client, reporter, metrics, sender, volumes_wanted);
+    let requests = Requests::new(clients.placing, reporter, metrics, sender, volumes_wanted);
     let mut engine = Engine::new(core, requests, dump);
 
     let election = args.leader_election(&config.leader_election);
-    let leadership = tokio::spawn(acquire_lease(lease_client, election, host, stop.clone()));
+    let leadership = tokio::spawn(acquire_lease(clients.lease, election, host, stop.clone()));
     let ended = engine.run(changes, &synced, leadership, &stop).await?;
     tracing::info!("Finishing pending bindings and reports");
     stop.cancel();
     tasks.abort_all();
     engine.finish(SHUTDOWN_LIMIT).await;
+    finish_reports(reports).await;
+    Ok(ended)
+}
+
+/// Waits until every report is written, at most for a while.
+async fn finish_reports(mut reports: JoinSet<()>) {
     // The workers end once every report is written.
     if tokio::time::timeout(SHUTDOWN_LIMIT, async {
         while reports.join_next().await.is_some() {}
@@ -210,7 +180,62 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     {
         tracing::warn!("Some events were not written in time");
     }
-    Ok(ended)
+}
+
+/// The clients of the API server. As in kube-scheduler, separate ones place pods, report and hold the lease, so that these do not wait for
+/// each other.
+struct Clients {
+    placing: Client,
+    reports: Client,
+    lease: Client,
+    /// For the authorization of metrics requests.
+    authorization: Client,
+}
+
+impl Clients {
+    async fn connect(args: &Args, config: &Configuration) -> anyhow::Result<Self> {
+        let kubeconfig = config
+            .client_connection
+            .kubeconfig
+            .as_ref()
+            .map(Into::into)
+            .or_else(|| args.kubeconfig.clone());
+        let connect = || async {
+            limit::client(kubeconfig.as_deref(), &config.client_connection)
+                .await
+                .context("cannot reach the API server")
+        };
+        let (placing, reports, lease) = (connect().await?, connect().await?, connect().await?);
+        let authorization = match &args.authorization_kubeconfig {
+            Some(path) => limit::client(Some(path), &config.client_connection)
+                .await
+                .context("cannot create the client for authorization of metrics requests")?,
+            None => reports.clone(),
+        };
+        Ok(Self {
+            placing,
+            reports,
+            lease,
+            authorization,
+        })
+    }
+}
+
+/// Warns of plugins that act differently than the configuration says.
+fn warn_of_differences(config: &Configuration) {
+    for profile in &config.profiles {
+        for plugin in &profile.unused_args {
+            tracing::warn!(profile = %profile.scheduler_name, plugin, "The plugin takes no arguments; its arguments are ignored");
+        }
+        let unsupported = profile::unsupported_plugins(profile);
+        if !unsupported.is_empty() {
+            tracing::warn!(profile = %profile.scheduler_name, plugins = ?unsupported, "Some enabled plugins have no effect in this scheduler");
+        }
+        let active = profile::active_despite_profile(profile);
+        if !active.is_empty() {
+            tracing::warn!(profile = %profile.scheduler_name, plugins = ?active, "Some plugins act at points where the profile disables them");
+        }
+    }
 }
 
 /// Returns the status dump, if the environment asks for one.
@@ -257,6 +282,13 @@ pub(crate) fn cache_settings(config: &Configuration) -> anyhow::Result<Settings>
     Ok(settings)
 }
 
+/// What the endpoint serves.
+struct Served<'a> {
+    checks: Checks,
+    registry: Registry,
+    in_effect: &'a serde_json::Value,
+}
+
 /// The endpoint that serves health and metrics.
 struct Endpoint {
     listener: TcpListener,
@@ -293,6 +325,28 @@ impl Endpoint {
             .await
             .with_context(|| format!("cannot listen on {address:?}"))?;
         Ok(Some(Self { listener, tls }))
+    }
+
+    /// Serves health, metrics and the configuration in a task, until `stop`.
+    fn serve(
+        self,
+        served: Served<'_>,
+        guard: Guard,
+        stop: &CancellationToken,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let router = served
+            .checks
+            .router()
+            .merge(daemon::metrics::router(Arc::new(served.registry)))
+            .merge(daemon::configz::router(CONFIGZ, served.in_effect));
+        let (router, stop) = (guard.protect(router), stop.clone());
+        tasks.spawn(async move {
+            let Self { listener, tls } = self;
+            if let Err(error) = daemon::serve::serve(listener, Some(tls), router, stop).await {
+                tracing::error!(%error, "Serving health and metrics failed");
+            }
+        });
     }
 }
 

@@ -24,7 +24,7 @@ use crate::numa::Check;
 use crate::state::cache::Cache;
 use crate::state::cluster::Cluster;
 use crate::state::pod::Pod;
-use crate::state::storage::{self, Storage};
+use crate::state::storage::Storage;
 use crate::watch::follow::Notice;
 use crate::watch::kinds::{self, Kind, Need, Needs};
 
@@ -58,8 +58,6 @@ pub struct Core {
     /// Number of attempts. Nodes of equal score are used in turn.
     turn: usize,
     volume_watches: VolumeWatches,
-    /// Kinds that volumes depend on and whose first list may still come. Pods with volumes wait for them.
-    awaited: BTreeSet<storage::Kind>,
     /// Pods whose volumes are being bound, by uid.
     waiting: BTreeMap<String, Waiting>,
     /// Whether something changed that they may wait for.
@@ -78,11 +76,9 @@ impl Core {
         needs: Needs,
     ) -> Self {
         let mut cluster = Cluster::new();
-        let mut awaited = BTreeSet::new();
         let mut volume_watches = VolumeWatches::NotNeeded;
         if needs.volumes {
             *cluster.storage_mut() = Storage::unknown();
-            awaited = storage::Kind::ALL.into();
             volume_watches = VolumeWatches::OnDemand;
         }
         let unlisted = kinds::all().into_iter();
@@ -98,7 +94,6 @@ impl Core {
                 .collect(),
             turn: 0,
             volume_watches,
-            awaited,
             waiting: BTreeMap::new(),
             volumes_changed: false,
             effects: Vec::new(),

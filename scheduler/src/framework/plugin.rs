@@ -82,34 +82,52 @@ impl fmt::Display for Plugin {
     }
 }
 
+/// Plugins that something concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plugins {
+    /// Every plugin, and none in particular.
+    All,
+    /// The plugins of a set.
+    Of(PluginSet),
+}
+
 /// A set of plugins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Plugins(u16);
+pub struct PluginSet(u16);
 
-impl Plugins {
-    /// Every plugin.
-    pub const ALL: Self = Self(u16::MAX);
-
+impl PluginSet {
     /// Adds a plugin.
     pub fn insert(&mut self, plugin: Plugin) {
         self.0 |= 1 << plugin as u16;
     }
 
-    /// Iterates over the plugins in the set. [`Plugins::ALL`] means no particular plugin and yields none.
+    /// Returns whether a plugin is in the set.
+    pub fn contains(self, plugin: Plugin) -> bool {
+        self.0 & (1 << plugin as u16) != 0
+    }
+}
+
+impl Plugins {
+    /// No plugin.
+    pub const NONE: Self = Self::Of(PluginSet(0));
+
+    /// Iterates over the plugins that are meant in particular.
     pub fn iter(self) -> impl Iterator<Item = Plugin> {
-        let some = if self == Self::ALL {
-            Self::default()
-        } else {
-            self
+        let set = match self {
+            Self::All => PluginSet::default(),
+            Self::Of(set) => set,
         };
-        Plugin::ALL
-            .into_iter()
-            .filter(move |plugin| some.0 & (1 << *plugin as u16) != 0)
+        let all = Plugin::ALL.into_iter();
+        all.filter(move |plugin| set.contains(*plugin))
     }
 
-    /// Returns whether any plugin is in both sets.
+    /// Returns whether any plugin is meant by both.
     pub fn intersects(self, other: Self) -> bool {
-        self.0 & other.0 != 0
+        match (self, other) {
+            (Self::All, Self::All) => true,
+            (Self::All, Self::Of(set)) | (Self::Of(set), Self::All) => set.0 != 0,
+            (Self::Of(some), Self::Of(others)) => some.0 & others.0 != 0,
+        }
     }
 }
 
@@ -121,10 +139,10 @@ impl From<Plugin> for Plugins {
 
 impl FromIterator<Plugin> for Plugins {
     fn from_iter<I: IntoIterator<Item = Plugin>>(plugins: I) -> Self {
-        let mut set = Self::default();
+        let mut set = PluginSet::default();
         for plugin in plugins {
             set.insert(plugin);
         }
-        set
+        Self::Of(set)
     }
 }

@@ -26,6 +26,15 @@ pub use kinds::{Kind, Object, Stored, read};
 pub use reservation::{Progress, Reservation};
 pub use volume::{BOUND_BY_CONTROLLER, Owner, Source, Volume, driver_of, is_counted, is_migrated};
 
+/// Why the objects of a kind are not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unlisted {
+    /// Their first list may still come.
+    Awaited,
+    /// They may not be listed.
+    Refused,
+}
+
 /// All known storage objects.
 #[derive(Debug, Default)]
 pub struct Storage {
@@ -38,8 +47,8 @@ pub struct Storage {
     attachments: BTreeMap<String, Attachment>,
     /// Names of the attachments of a node.
     attached: BTreeMap<String, BTreeSet<String>>,
-    /// Kinds that are not listed yet.
-    unknown: BTreeSet<Kind>,
+    /// Kinds whose objects are not known.
+    unlisted: BTreeMap<Kind, Unlisted>,
     /// By uid of the pod.
     reservations: BTreeMap<String, Reservation>,
 }
@@ -48,14 +57,28 @@ impl Storage {
     /// Creates a storage in which every kind is unknown until [`Storage::retain`] says that it is complete.
     pub fn unknown() -> Self {
         Self {
-            unknown: Kind::ALL.into(),
+            unlisted: Kind::ALL.map(|kind| (kind, Unlisted::Awaited)).into(),
             ..Self::default()
         }
     }
 
     /// Iterates over the kinds whose objects are not known.
     pub fn unknown_kinds(&self) -> impl Iterator<Item = Kind> {
-        self.unknown.iter().copied()
+        self.unlisted.keys().copied()
+    }
+
+    /// Returns whether the first list of any kind may still come.
+    pub fn awaits_lists(&self) -> bool {
+        let mut unlisted = self.unlisted.values();
+        unlisted.any(|reason| *reason == Unlisted::Awaited)
+    }
+
+    /// Takes note that the objects of a kind may not be listed. Returns whether their first list was awaited.
+    pub fn refuse(&mut self, kind: Kind) -> bool {
+        match self.unlisted.get_mut(&kind) {
+            Some(reason) => std::mem::replace(reason, Unlisted::Refused) == Unlisted::Awaited,
+            None => false,
+        }
     }
 
     /// Returns a volume by name.
@@ -169,7 +192,7 @@ impl Storage {
                 }
             }
         }
-        self.unknown.remove(&kind);
+        self.unlisted.remove(&kind);
     }
 
     fn detach(&mut self, name: &str) {

@@ -6,29 +6,37 @@ use std::collections::BTreeSet;
 const LIMIT: usize = 1_000;
 
 /// Nodes that changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Touched {
-    names: BTreeSet<String>,
-    everything: bool,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Touched {
+    /// The nodes of these names.
+    Nodes(BTreeSet<String>),
+    /// Every node may be affected.
+    Everything,
+}
+
+impl Default for Touched {
+    fn default() -> Self {
+        Self::Nodes(BTreeSet::new())
+    }
 }
 
 impl Touched {
     /// Records that a node changed.
     pub fn note(&mut self, node: &str) {
-        if self.everything || self.names.contains(node) {
+        let Self::Nodes(names) = self else { return };
+        if names.contains(node) {
             return;
         }
-        if self.names.len() == LIMIT {
+        if names.len() == LIMIT {
             self.note_all();
         } else {
-            self.names.insert(node.to_owned());
+            names.insert(node.to_owned());
         }
     }
 
     /// Records a change that affects every node.
     pub fn note_all(&mut self) {
-        self.names.clear();
-        self.everything = true;
+        *self = Self::Everything;
     }
 
     /// Returns what changed since the last call.
@@ -39,12 +47,16 @@ impl Touched {
 
     /// Returns whether every node may be affected; then there are no names.
     pub fn is_everything(&self) -> bool {
-        self.everything
+        *self == Self::Everything
     }
 
     /// Iterates over the names of the nodes.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(String::as_str)
+        let names = match self {
+            Self::Nodes(names) => Some(names),
+            Self::Everything => None,
+        };
+        names.into_iter().flatten().map(String::as_str)
     }
 }
 
@@ -68,13 +80,7 @@ mod tests {
             (touched.names().count(), touched.is_everything()),
             (0, true)
         );
-        assert_eq!(
-            touched.take(),
-            Touched {
-                everything: true,
-                ..Touched::default()
-            }
-        );
+        assert_eq!(touched.take(), Touched::Everything);
         assert_eq!(touched, Touched::default());
     }
 }

@@ -34,7 +34,8 @@ impl Core {
             self.queue.remove(&popped.key);
             return;
         };
-        if !self.awaited.is_empty() && profile.reads_volumes() && needs_objects(&pod) {
+        let awaits_lists = self.cluster.storage().awaits_lists();
+        if awaits_lists && profile.reads_volumes() && needs_objects(&pod) {
             // the objects needed to examine it are not listed yet
             let rejected_by = volumes::PLUGINS.into_iter().collect();
             self.queue.failed(&pod.key, rejected_by, started);

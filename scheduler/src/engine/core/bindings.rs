@@ -171,8 +171,7 @@ impl Core {
                     self.freed();
                     let keep = Nomination::Keep;
                     self.not_scheduled(&pod, "SchedulerError", &error, String::new(), keep);
-                    self.queue
-                        .failed(&pod.key, Plugins::default(), Instant::now());
+                    self.queue.failed(&pod.key, Plugins::NONE, Instant::now());
                 }
             }
         }

@@ -33,7 +33,7 @@ impl Core {
     /// Takes note that objects of a kind may not be listed.
     pub(super) fn refuse(&mut self, kind: Kind) {
         if let Kind::Storage(of_volumes) = kind
-            && self.awaited.remove(&of_volumes)
+            && self.cluster.storage_mut().refuse(of_volumes)
         {
             tracing::warn!(
                 kind = kind.plural(),
@@ -120,7 +120,6 @@ impl Core {
             Kind::Group(kind) => self.cluster.retain_groups(kind, keys),
             Kind::Storage(kind) => {
                 self.cluster.storage_mut().retain(kind, keys);
-                self.awaited.remove(&kind);
                 self.wake_for_volumes();
             }
         }
@@ -133,7 +132,7 @@ impl Core {
             None => Cause::NodeAdded,
         };
         if self.cluster.apply_node(node) {
-            self.queue.wake_rejected_by(Plugins::ALL, cause);
+            self.queue.wake_rejected_by(Plugins::All, cause);
         }
     }
 

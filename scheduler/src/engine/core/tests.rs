@@ -14,6 +14,7 @@ use crate::framework::profile;
 use crate::framework::queue::Backoff;
 use crate::numa::settings::Settings;
 use crate::state::pod::PodKey;
+use crate::state::storage;
 use crate::testing::mk_key;
 use crate::watch::follow::Change;
 use crate::watch::kinds::Watched;

@@ -34,7 +34,7 @@ impl Verdict {
 /// Returns the verdict if these are the nodes, each with the reason why it was ruled out.
 pub(crate) fn verdict(nodes: Vec<(String, Rejection)>) -> Verdict {
     let rejected_by = if nodes.is_empty() {
-        Plugins::ALL
+        Plugins::All
     } else {
         nodes
             .iter()

@@ -100,7 +100,7 @@ fn ready_pods_go_before_woken_ones() {
     let (mut queue, now) = mk_queue();
     add(&mut queue, "old", 9, now);
     queue.pop(now);
-    queue.failed(&mk_key("old"), Plugins::ALL, now);
+    queue.failed(&mk_key("old"), Plugins::All, now);
     queue.wake(&mk_key("old"), Cause::PodUpdated);
     add(&mut queue, "new", 0, now);
     assert_eq!(pop(&mut queue, now).as_deref(), Some("new"));
@@ -124,7 +124,7 @@ fn a_pod_in_flight_is_not_popped_twice_and_a_removed_one_not_at_all() {
     add(&mut queue, "a", 3, now);
     assert_eq!(pop(&mut queue, now), None);
     assert!(queue.remove(&mk_key("a")));
-    queue.failed(&mk_key("a"), Plugins::ALL, now);
+    queue.failed(&mk_key("a"), Plugins::All, now);
     assert_eq!(
         (queue.next_wake(), queue.lengths()),
         (None, Lengths::default())
@@ -148,7 +148,7 @@ fn priority_may_change_in_any_state() {
     }
     add(&mut queue, "b", 1, now);
     assert_eq!(pop(&mut queue, now).as_deref(), Some("b"));
-    queue.failed(&mk_key("b"), Plugins::ALL, now);
+    queue.failed(&mk_key("b"), Plugins::All, now);
     add(&mut queue, "b", 2, now);
     assert_eq!(
         queue.lengths(),
