@@ -2,8 +2,8 @@
 //!
 //! It runs the same filters, scores and cache that place pods, on a snapshot of a live cluster or of saved objects.
 //!
-//! Reading order: this file (the command), [`snapshot`] (the source of the objects), [`verdict`] (the explanation and its JSON
-//! form), [`table`] (output for people).
+//! Reading order: this file (the command), [`snapshot`] (the source of the objects), [`verdict`] (the examination), [`form`] (the
+//! explanation in its JSON form), [`table`] (output for people).
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -21,6 +21,7 @@ use crate::run;
 use crate::state::cache::Cache;
 use crate::state::pod::{Pod, PodKey};
 
+pub mod form;
 pub mod snapshot;
 pub mod table;
 pub mod verdict;
@@ -146,7 +147,7 @@ async fn explain(args: &Args) -> anyhow::Result<String> {
     };
     let settings: Settings = run::cache_settings(&config)?;
     let (mut cluster, cache) = snapshot.without(&pod.key, Cache::new(settings));
-    let verdict = verdict::Explanation::new(&Profile::new(profile), &mut cluster, &cache, &pod);
+    let verdict = form::Explanation::new(&Profile::new(profile), &mut cluster, &cache, &pod);
     Ok(match args.output {
         Format::Json => serde_json::to_string_pretty(&verdict).context("cannot write JSON")? + "\n",
         Format::Table => table::render(&verdict),
