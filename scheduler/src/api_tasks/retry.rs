@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use backon::{ExponentialBuilder, Retryable as _};
+use futures::FutureExt as _;
+
 /// Number of attempts of one request. Their pauses add up to 12.6 s, which outlasts a restart of the API server.
-const TRIES: u32 = 7;
+const TRIES: usize = 7;
 /// Pause after the first attempt; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Timeout of one attempt.
@@ -13,21 +16,17 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 pub async fn retried<T, F: Future<Output = kube::Result<T>>>(
     request: impl Fn() -> F,
 ) -> kube::Result<T> {
-    let mut pause = PAUSE;
-    let mut tries = 1;
-    loop {
-        let answer = tokio::time::timeout(ATTEMPT_TIMEOUT, request())
-            .await
-            .unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())));
-        match answer {
-            Err(error) if tries < TRIES && is_transient(&error) => {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-                tries += 1;
-            }
-            answer => return answer,
-        }
-    }
+    let pauses = ExponentialBuilder::default()
+        .with_min_delay(PAUSE)
+        .with_factor(2.0)
+        .with_max_times(TRIES - 1);
+    let attempt = move || {
+        let answer = tokio::time::timeout(ATTEMPT_TIMEOUT, request());
+        answer.map(|answer| {
+            answer.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))
+        })
+    };
+    attempt.retry(pauses).when(is_transient).await
 }
 
 /// Returns whether the same request may succeed later. The failed request may have taken effect.
