@@ -198,7 +198,7 @@ mod tests {
         // an administrator reserved it for the claim, so no controller may undo that
         let meant = patch(Some(Owner {
             claim: mk_key("ns", "c"),
-            uid: String::new(),
+            uid: None,
         }));
         assert!(meant["metadata"]["annotations"].is_null(), "{meant}");
     }

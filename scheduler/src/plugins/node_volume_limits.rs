@@ -118,7 +118,8 @@ fn counted<'a>(
     claim: &'a Claim,
     node: Option<&CsiNode>,
 ) -> Option<Counted<'a>> {
-    if let Some(volume) = storage.volume(&claim.volume) {
+    let volume = claim.volume.as_ref();
+    if let Some(volume) = volume.and_then(|name| storage.volume(name)) {
         return existing(volume.source.as_ref()?, node);
     }
     let class = storage.class(&claim.class)?;

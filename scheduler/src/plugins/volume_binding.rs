@@ -83,7 +83,7 @@ impl<'a> VolumeDemand<'a> {
                 ClaimState::Lost => {
                     return Err(format!(
                         "persistentvolumeclaim {name:?} bound to non-existent persistentvolume {:?}",
-                        claim.volume
+                        claim.volume.as_deref().unwrap_or_default()
                     ));
                 }
                 ClaimState::Deleting => {
@@ -99,7 +99,7 @@ impl<'a> VolumeDemand<'a> {
             claims.into_iter().partition(|claim| claim.is_bound());
         let waits = |claim: &&Claim| {
             let class = storage.class(&claim.class);
-            claim.volume.is_empty() && class.is_some_and(|class| class.waits_for_consumer)
+            claim.volume.is_none() && class.is_some_and(|class| class.waits_for_consumer)
         };
         if !unbound.iter().all(waits) {
             return Err(UNBOUND.to_owned());
@@ -165,7 +165,9 @@ impl<'a> VolumeDemand<'a> {
 
     fn check_bound(&self, node: &Node) -> Result<(), &'static str> {
         for claim in &self.bound {
-            let volume = self.storage.volume(&claim.volume).ok_or(VOLUME_GONE)?;
+            let volume = claim.volume.as_ref();
+            let volume = volume.and_then(|name| self.storage.volume(name));
+            let volume = volume.ok_or(VOLUME_GONE)?;
             let plugin = volume.source.as_ref().and_then(|source| source.plugin);
             let drivers = self.storage.node(&node.name);
             if plugin.is_some_and(|plugin| is_migrated(plugin, drivers)) && is_zonal(volume) {

@@ -42,7 +42,7 @@ impl<'a> Volumes<'a> {
         let mut zones = Vec::new();
         for claim in self.named() {
             let claim = claim?;
-            if claim.volume.is_empty() {
+            let Some(name) = &claim.volume else {
                 if claim.class.is_empty() {
                     return Err(
                         "PersistentVolumeClaim had no pv name and storageClass name".to_owned()
@@ -55,10 +55,10 @@ impl<'a> Volumes<'a> {
                     continue;
                 }
                 return Err("PersistentVolume had no name".to_owned());
-            }
+            };
             let volume = storage
-                .volume(&claim.volume)
-                .ok_or_else(|| format!("persistentvolume {:?} not found", claim.volume))?;
+                .volume(name)
+                .ok_or_else(|| format!("persistentvolume {name:?} not found"))?;
             for (label, alias) in ZONES {
                 let values = volume.labels.get(label).and_then(|list| values(list));
                 zones.extend(values.map(|values| Zone {

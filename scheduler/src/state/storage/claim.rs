@@ -46,8 +46,8 @@ pub struct Claim {
     pub is_block: bool,
     /// Selector of acceptable volumes.
     pub selector: Option<LabelSelector>,
-    /// Its volume; empty for none.
-    pub volume: String,
+    /// Its volume.
+    pub volume: Option<String>,
     /// Whether its binding is complete.
     pub is_completed: bool,
     /// Whether pods may use it.
@@ -81,7 +81,7 @@ impl Claim {
             access_modes: spec.access_modes.unwrap_or_default(),
             is_block: spec.volume_mode.as_deref() == Some("Block"),
             selector: spec.selector,
-            volume: spec.volume_name.unwrap_or_default(),
+            volume: spec.volume_name.filter(|name| !name.is_empty()),
             is_completed: annotation(annotations, BIND_COMPLETED).is_some(),
             state: match wire.status.and_then(|status| status.phase).as_deref() {
                 Some("Lost") => ClaimState::Lost,
@@ -100,11 +100,11 @@ impl Claim {
 
     /// Returns whether it is bound to its volume and the binding is complete.
     pub fn is_bound(&self) -> bool {
-        !self.volume.is_empty() && self.is_completed
+        self.volume.is_some() && self.is_completed
     }
 
     /// Returns whether a volume with this owner is meant for it.
     pub fn owns(&self, owner: &Owner) -> bool {
-        owner.claim == self.key && (owner.uid.is_empty() || owner.uid == self.uid)
+        owner.claim == self.key && owner.uid.as_ref().is_none_or(|uid| *uid == self.uid)
     }
 }

@@ -70,7 +70,8 @@ impl Storage {
             if !fits(volume) {
                 return misfit(volume);
             }
-            if volume.owner.as_ref().is_none_or(|it| it.uid.is_empty()) {
+            let owner = volume.owner.as_ref();
+            if owner.is_none_or(|owner| owner.uid.is_none()) {
                 return failed(format!("ClaimRef got reset for pv {name:?}"));
             }
             all_bound &= claim.is_bound();
@@ -86,8 +87,8 @@ impl Storage {
             if claim.selected_node.as_ref() != Some(&reservation.node) {
                 return failed(format!("provisioning failed for PVC {:?}", key.name));
             }
-            if !claim.volume.is_empty() {
-                let Some(volume) = self.volumes.get(&claim.volume) else {
+            if let Some(name) = &claim.volume {
+                let Some(volume) = self.volumes.get(name) else {
                     // either a watch shows the volume later, or the claim is unbound
                     return Progress::Waiting;
                 };

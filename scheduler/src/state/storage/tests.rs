@@ -7,7 +7,7 @@ fn apply_volume(storage: &mut Storage, version: u64, owner: Option<&str>) -> boo
         version,
         owner: owner.map(|uid| Owner {
             claim: mk_key("ns", "c"),
-            uid: uid.to_owned(),
+            uid: Some(uid.to_owned()),
         }),
         ..Volume::default()
     };
@@ -18,7 +18,7 @@ fn apply_claim(storage: &mut Storage, version: u64, volume: &str, node: Option<&
     let claim = Claim {
         key: mk_key("ns", "c"),
         version,
-        volume: volume.to_owned(),
+        volume: (!volume.is_empty()).then(|| volume.to_owned()),
         is_completed: !volume.is_empty(),
         selected_node: node.map(str::to_owned),
         ..Claim::default()

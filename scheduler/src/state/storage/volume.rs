@@ -95,8 +95,8 @@ impl Source {
 pub struct Owner {
     /// Namespace and name of the claim.
     pub claim: PodKey,
-    /// UID of the claim; empty if the volume does not give it.
-    pub uid: String,
+    /// UID of the claim, if the volume gives it.
+    pub uid: Option<String>,
 }
 
 /// A PersistentVolume.
@@ -176,7 +176,7 @@ fn owner(reference: ObjectReference) -> Owner {
             namespace: reference.namespace.unwrap_or_default(),
             name: reference.name.unwrap_or_default(),
         },
-        uid: reference.uid.unwrap_or_default(),
+        uid: reference.uid.filter(|uid| !uid.is_empty()),
     }
 }
 
