@@ -31,6 +31,7 @@ pub use content::{EventKind, Facts, Nomination, Report, Status, Subject};
 const WORKERS: usize = 8;
 /// Idle time after which a series of events ends; the next equal event starts a new series.
 const SERIES_TIMEOUT: Duration = Duration::from_mins(6);
+
 /// Accepts reports about decisions. When all clones are dropped, the workers finish their work and end.
 #[derive(Clone)]
 pub struct Reporter {

@@ -10,37 +10,6 @@ use crate::state::cluster::Node;
 use crate::state::pod::Pod;
 use crate::state::selector;
 
-/// Returns whether the node selector and the required terms select the node.
-pub fn selected(pod: &Pod, node: &Node) -> bool {
-    let required = pod.constraints.node_affinity.as_ref().and_then(|affinity| {
-        affinity
-            .required_during_scheduling_ignored_during_execution
-            .as_ref()
-    });
-    pod.constraints
-        .node_selector
-        .iter()
-        .all(|(key, value)| node.labels.get(key) == Some(value))
-        && required.is_none_or(|required| selector::any_term(&required.node_selector_terms, node))
-}
-
-/// Returns the sum of the weights of the preferred terms, of the pod and of the profile, that select the node.
-pub fn raw_score(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> i64 {
-    let preferred = [pod.constraints.node_affinity.as_ref(), added]
-        .into_iter()
-        .flatten()
-        .filter_map(|affinity| {
-            affinity
-                .preferred_during_scheduling_ignored_during_execution
-                .as_deref()
-        });
-    preferred
-        .flatten()
-        .filter(|term| selector::term(&term.preference, node))
-        .map(|term| i64::from(term.weight))
-        .sum()
-}
-
 /// Returns the nodes to which the required terms limit the search by name; `None` if any term allows other nodes (scheduler.md 7.3,
 /// PreFilter).
 pub fn named(pod: &Pod) -> Option<BTreeSet<&str>> {
@@ -87,6 +56,20 @@ pub fn restrict_to_named(named: Option<&BTreeSet<&str>>, node: &Node) -> Result<
     }
 }
 
+/// Returns whether the node selector and the required terms select the node.
+pub fn selected(pod: &Pod, node: &Node) -> bool {
+    let required = pod.constraints.node_affinity.as_ref().and_then(|affinity| {
+        affinity
+            .required_during_scheduling_ignored_during_execution
+            .as_ref()
+    });
+    pod.constraints
+        .node_selector
+        .iter()
+        .all(|(key, value)| node.labels.get(key) == Some(value))
+        && required.is_none_or(|required| selector::any_term(&required.node_selector_terms, node))
+}
+
 /// Checks the affinity that the profile requires, then node selector and required terms of the pod.
 pub fn filter(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> Result<(), Rejection> {
     let added = added.and_then(|affinity| {
@@ -107,6 +90,23 @@ pub fn filter(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> Result<()
         Plugin::NodeAffinity,
         "node(s) didn't match Pod's node affinity/selector",
     ))
+}
+
+/// Returns the sum of the weights of the preferred terms, of the pod and of the profile, that select the node.
+pub fn raw_score(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> i64 {
+    let preferred = [pod.constraints.node_affinity.as_ref(), added]
+        .into_iter()
+        .flatten()
+        .filter_map(|affinity| {
+            affinity
+                .preferred_during_scheduling_ignored_during_execution
+                .as_deref()
+        });
+    preferred
+        .flatten()
+        .filter(|term| selector::term(&term.preference, node))
+        .map(|term| i64::from(term.weight))
+        .sum()
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ pub struct PodEffect {
 pub struct Cluster {
     nodes: BTreeMap<String, NodeState>,
     pods: HashMap<PodKey, Pod>,
+    /// Pods that this scheduler placed and the watch has not shown on their node yet.
     assumed: BTreeSet<PodKey>,
     /// Pods with required anti-affinity, which every other pod must respect.
     with_anti_affinity: BTreeSet<PodKey>,
