@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::Value;
-
 use crate::args::{self, NodeResourceTopologyMatchArgs};
-use crate::default_plugins::{self, DefaultPluginArgs, DefaultPreemptionArgs, PluginArgs as _};
-use crate::duration;
+use crate::default_plugins::{DefaultPluginArgs, DefaultPreemptionArgs, PluginArgs as _};
 use crate::plugins::{self, Plugin, Plugins, Point};
+use wire::{Wire, WireClientConnection, WireLeaderElection, WirePluginConfig, WireProfile};
 
 mod document;
+mod error;
+mod wire;
+
+pub use error::Error;
 
 /// API group of the configuration.
 const GROUP: &str = "kubescheduler.config.k8s.io";
@@ -96,153 +97,6 @@ pub struct ClientConnection {
     pub qps: Option<f64>,
     /// Requests that may be made at once before the rate limit applies.
     pub burst: u32,
-}
-
-/// Why a configuration is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Not YAML, or with unknown, repeated or wrongly typed fields.
-    #[error("failed to decode the configuration")]
-    Decode(#[source] serde_yaml::Error),
-    /// The group, version or kind is not supported.
-    #[error(
-        "no kind {kind:?} is registered for version {api_version:?}: expected {KIND:?} of {GROUP}/v1"
-    )]
-    Type {
-        /// `apiVersion` as given.
-        api_version: String,
-        /// `kind` as given.
-        kind: String,
-    },
-    /// A value is out of range.
-    #[error("{field}: invalid value {value}: {rule}")]
-    Value {
-        /// Path of the field.
-        field: String,
-        /// The value.
-        value: String,
-        /// The rule that it violates.
-        rule: &'static str,
-    },
-    /// Two `pluginConfig` entries for one plugin.
-    #[error("profile {profile:?}: repeated config for plugin {plugin}")]
-    RepeatedConfig {
-        /// Scheduler name of the profile.
-        profile: String,
-        /// Name of the plugin.
-        plugin: String,
-    },
-    /// The plugin lists are invalid.
-    #[error("profile {profile:?}")]
-    Plugins {
-        /// Scheduler name of the profile.
-        profile: String,
-        /// The cause.
-        #[source]
-        source: plugins::Error,
-    },
-    /// No plugin sorts the queue.
-    #[error(
-        "only one queue sort plugin required for profile with scheduler name {profile:?}, but got 0"
-    )]
-    NoQueueSort {
-        /// Scheduler name of the profile.
-        profile: String,
-    },
-    /// No plugin binds.
-    #[error("at least one bind plugin is needed for profile with scheduler name {profile:?}")]
-    NoBind {
-        /// Scheduler name of the profile.
-        profile: String,
-    },
-    /// The arguments of a default plugin are invalid.
-    #[error("profile {profile:?}")]
-    DefaultPluginArgs {
-        /// Scheduler name of the profile.
-        profile: String,
-        /// The cause.
-        #[source]
-        source: default_plugins::Error,
-    },
-    /// The arguments of NodeResourceTopologyMatch are invalid.
-    #[error("profile {profile:?}")]
-    Args {
-        /// Scheduler name of the profile.
-        profile: String,
-        /// The cause.
-        #[source]
-        source: args::Error,
-    },
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Wire {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-    parallelism: Option<i64>,
-    #[serde(default)]
-    leader_election: WireLeaderElection,
-    #[serde(default)]
-    client_connection: WireClientConnection,
-    #[serde(rename = "enableProfiling")]
-    _enable_profiling: Option<bool>,
-    #[serde(rename = "enableContentionProfiling")]
-    _enable_contention_profiling: Option<bool>,
-    percentage_of_nodes_to_score: Option<i64>,
-    pod_initial_backoff_seconds: Option<i64>,
-    pod_max_backoff_seconds: Option<i64>,
-    #[serde(rename = "delayCacheUntilActive")]
-    _delay_cache_until_active: Option<bool>,
-    #[serde(default)]
-    profiles: Vec<WireProfile>,
-    #[serde(default)]
-    extenders: Vec<Value>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct WireLeaderElection {
-    leader_elect: Option<bool>,
-    #[serde(deserialize_with = "duration::option")]
-    lease_duration: Option<Duration>,
-    #[serde(deserialize_with = "duration::option")]
-    renew_deadline: Option<Duration>,
-    #[serde(deserialize_with = "duration::option")]
-    retry_period: Option<Duration>,
-    resource_lock: Option<String>,
-    resource_name: Option<String>,
-    resource_namespace: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct WireClientConnection {
-    kubeconfig: Option<String>,
-    #[serde(rename = "acceptContentTypes")]
-    _accept_content_types: Option<String>,
-    content_type: Option<String>,
-    qps: Option<f64>,
-    burst: Option<i64>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct WireProfile {
-    scheduler_name: Option<String>,
-    percentage_of_nodes_to_score: Option<i64>,
-    plugins: Option<Plugins>,
-    plugin_config: Vec<WirePluginConfig>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WirePluginConfig {
-    name: String,
-    #[serde(default)]
-    args: Option<Value>,
 }
 
 #[expect(

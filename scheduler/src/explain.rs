@@ -2,8 +2,8 @@
 //!
 //! It runs the same filters, scores and cache that place pods, on a snapshot of a live cluster or of saved objects.
 //!
-//! Reading order: this file (the command), [`snapshot`] (the source of the objects), [`verdict`] (the explanation and its JSON
-//! form), [`table`] (output for people).
+//! Reading order: this file (the command), [`snapshot`] (the source of the objects), [`verdict`] (the examination), [`form`] (the
+//! explanation in its JSON form), [`table`] (output for people).
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -15,11 +15,13 @@ use clap::{Parser, ValueEnum};
 use k8s_openapi::api::core::v1::Pod as WirePod;
 use serde::Deserialize as _;
 
-use crate::cache::{Cache, Settings};
-use crate::pod::{Pod, PodKey};
-use crate::profile::Profile;
+use crate::framework::profile::Profile;
+use crate::numa::settings::Settings;
 use crate::run;
+use crate::state::cache::Cache;
+use crate::state::pod::{Pod, PodKey};
 
+pub mod form;
 pub mod snapshot;
 pub mod table;
 pub mod verdict;
@@ -127,11 +129,13 @@ async fn explain(args: &Args) -> anyhow::Result<String> {
         // a note that cannot be printed changes nothing
         drop(writeln!(std::io::stderr(), "note: {note}"));
     }
-    let wire = match &args.file {
-        Some(file) => manifest(file, args.namespace.as_deref())?,
+    let pod = match &args.file {
+        Some(file) => {
+            let wire = manifest(file, args.namespace.as_deref())?;
+            Pod::read(wire).context("the pod has no name")?
+        }
         None => find(&snapshot, args)?,
     };
-    let pod = Pod::read(wire).context("the pod has no name")?;
     let config = configuration(args.config.as_deref(), &pod.scheduler)?;
     let wanted = args.profile.as_deref().unwrap_or(&pod.scheduler);
     let profile = match config.profiles.as_slice() {
@@ -143,7 +147,7 @@ async fn explain(args: &Args) -> anyhow::Result<String> {
     };
     let settings: Settings = run::cache_settings(&config)?;
     let (mut cluster, cache) = snapshot.without(&pod.key, Cache::new(settings));
-    let verdict = verdict::Explanation::new(&Profile::new(profile), &mut cluster, &cache, &pod);
+    let verdict = form::Explanation::new(&Profile::new(profile), &mut cluster, &cache, &pod);
     Ok(match args.output {
         Format::Json => serde_json::to_string_pretty(&verdict).context("cannot write JSON")? + "\n",
         Format::Table => table::render(&verdict),
@@ -189,7 +193,7 @@ fn manifest(file: &Path, namespace: Option<&str>) -> anyhow::Result<WirePod> {
     Ok(pod)
 }
 
-fn find(snapshot: &snapshot::Snapshot, args: &Args) -> anyhow::Result<WirePod> {
+fn find(snapshot: &snapshot::Snapshot, args: &Args) -> anyhow::Result<Pod> {
     let name = args.pod.as_deref().unwrap_or_default();
     let (namespace, name) = match name.split_once('/') {
         Some((namespace, name)) => (namespace, name),

@@ -3,43 +3,59 @@
 //! It places the pods that name one of its profiles on nodes whose kubelet can align them. One task owns all state and handles one
 //! change or one attempt after another, so nothing here needs a lock. Separate tasks write to the API server.
 //!
-//! In reading order:
-//! - [`run`]: start-up; [`engine`]: the loop that owns all state. Only these two know the other modules.
-//! - [`pod`], [`cluster`], [`storage`], [`images`]: what the watches report, as far as placing needs it.
-//! - [`cache`]: what is left in the zones, from NRTs and from what was placed since.
-//! - [`queue`]: which pod is next.
-//! - [`cycle`]: one attempt: [`filter`] and [`score`] on the current state, and [`preemption`] if no node is left.
+//! The rooms, in reading order:
+//! - [`run`]: start-up, the only file that knows all parts; [`args`]: the command line.
+//! - [`watch`]: which kinds are watched, and how their changes are delivered.
+//! - [`state`]: what the scheduler knows of nodes, pods and volumes.
+//! - [`numa`]: what is left in the zones of one node.
+//! - [`framework`]: which pod is next, one attempt to place it, and where plugins act
+//!   ([`extension_points`](framework::extension_points)).
+//! - [`plugins`]: filter and score of each plugin, by its Kubernetes name.
+//! - [`engine`]: the loop, and all state, which takes messages and gives back effects.
+//! - [`api_tasks`]: what sends requests to the API server.
 //! - [`explain`]: the same filters and scores on a snapshot, with every detail.
-//! - [`watch`], [`bind`], [`volume_bind`], [`evict`], [`report`], [`limit`]: the API server's side; [`metrics`], [`args`], [`status_dump`].
+//! - [`metrics`].
+//!
+//! A pod from watch event to binding:
+//! 1. [`watch::follow::follow`] gets the event and reads the pod ([`state::pod::Pod::read`]). It sends a
+//!    [`Notice`](watch::follow::Notice) to the loop.
+//! 2. [`Engine::run`](engine::Engine::run) hands it to [`Core::take`](engine::core::Core::take). `Core::apply_pod` puts the pod into the
+//!    [`Cluster`](state::cluster::Cluster), and into the [`Queue`](framework::queue::Queue) if one of our profiles places it.
+//! 3. The loop calls [`Core::attempt_next`](engine::core::Core::attempt_next). [`Queue::pop`](framework::queue::Queue::pop) says which pod is
+//!    tried.
+//! 4. [`cycle::attempt`](framework::cycle::attempt) first brings the [`Memo`](framework::memo::Memo) up to date with what changed
+//!    since the last attempt.
+//! 5. [`Attempt::new`](framework::extension_points::Attempt::new) computes what is the same for all nodes.
+//!    [`Attempt::examine`](framework::extension_points::Attempt::examine) runs the filters on a node;
+//!    NodeResourceTopologyMatch reads what [`Cache::view`](state::cache::Cache::view) says of the node's zones.
+//! 6. [`ScorePlugin::raw_score`](framework::extension_points::ScorePlugin::raw_score) and
+//!    [`normalized_scores`](framework::extension_points::ScorePlugin::normalized_scores) score the nodes that are left. The highest sum
+//!    wins.
+//! 7. If no node is left, [`preempt`](plugins::default_preemption::preempt) looks for victims. Either way `Core::reject` has an event
+//!    and a condition written, and the pod waits in the queue until something changes that may help it.
+//! 8. `Core::place` assumes the pod on its node ([`Cluster::assume`](state::cluster::Cluster::assume)) and charges it to the zones
+//!    ([`Cache::reserve`](state::cache::Cache::reserve)), so that the next attempt sees it there.
+//! 9. [`Core::attempt_next`](engine::core::Core::attempt_next) gives back an [`Effect`](engine::effect::Effect): write the choice of
+//!    unbound volumes first, or bind.
+//! 10. [`Requests`](engine::requests::Requests) carries it out in a task: [`Changes::write`](api_tasks::volume_bind::Changes::write),
+//!     [`bind`](api_tasks::bind::bind).
+//! 11. The result comes back as a [`Message`](engine::message::Message). `Core::bound` has the event written, or takes back the
+//!     assumption and the charge, and the pod waits again.
+//! 12. The charge ends when an NRT accounts for the pod: [`Cache::apply_nrt`](state::cache::Cache::apply_nrt) finds the pod in the
+//!     published fingerprint.
 //!
 //! It never writes NRTs and never accesses a node other than through the API server.
 
+pub mod api_tasks;
 pub mod args;
-pub mod bind;
-pub mod cache;
-pub mod cluster;
-pub mod cycle;
 pub mod engine;
-pub mod evict;
 pub mod explain;
-pub mod filter;
-pub mod images;
-pub mod limit;
-pub mod memo;
+pub mod framework;
 pub mod metrics;
-pub mod node_info;
-pub mod pod;
-pub mod preemption;
-pub mod profile;
-pub mod queue;
-pub mod report;
-pub mod retry;
+pub mod numa;
+pub mod plugins;
 pub mod run;
-pub mod score;
-pub mod status_dump;
-pub mod storage;
-pub mod touched;
-pub mod volume_bind;
+pub mod state;
 pub mod watch;
 
 #[cfg(test)]

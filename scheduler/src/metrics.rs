@@ -3,126 +3,24 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use topology::resource::{MEMORY, ResourceName};
+use crate::framework::plugin::Plugin;
+use crate::framework::queue::{Cause, Lengths, Part};
+use crate::framework::rejection::Rejection;
+use crate::state::cache::Stats;
+use labels::{
+    AttemptLabels, KindLabel, MoveLabels, PointLabels, QueueLabel, RejectionLabels, StateLabel,
+    TypeLabel, UnschedulableLabels, WriteLabels, class,
+};
 
-use crate::cache::Stats;
-use crate::filter::{Plugin, Rejection};
-use crate::queue::{Cause, Lengths, Part};
+mod labels;
 
-/// How an attempt ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[expect(non_camel_case_types, reason = "the names are the label values")]
-pub enum AttemptResult {
-    /// Bound.
-    scheduled,
-    /// No node fits.
-    unschedulable,
-    /// Binding failed.
-    error,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AttemptLabels {
-    result: AttemptResult,
-    profile: String,
-}
-
-/// An extension point whose duration is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[expect(missing_docs, reason = "the names are Kubernetes' own")]
-pub enum Point {
-    Filter,
-    PostFilter,
-    Score,
-    Bind,
-}
-
-/// How an extension point ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[expect(missing_docs, reason = "the names are Kubernetes' own")]
-pub enum Status {
-    Success,
-    Unschedulable,
-    Error,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PointLabels {
-    extension_point: Point,
-    status: Status,
-    profile: String,
-}
-
-/// The kind of object that was written to the API server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum Written {
-    Event,
-    Condition,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WriteLabels {
-    kind: Written,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct QueueLabel {
-    queue: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MoveLabels {
-    queue: &'static str,
-    event: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct UnschedulableLabels {
-    plugin: &'static str,
-    profile: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TypeLabel {
-    r#type: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabel {
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabel {
-    kind: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RejectionLabels {
-    plugin: &'static str,
-    resource: &'static str,
-}
-
-/// Returns the class of a resource: there are too many resource names for labels.
-fn class(resource: Option<&ResourceName>) -> &'static str {
-    match resource {
-        None => "",
-        Some(name) if name.is_cpu() => "cpu",
-        Some(name) if name.as_str() == MEMORY => "memory",
-        Some(name) if name.is_memory_like() => "hugepages",
-        Some(name) if name.is_native() => "storage",
-        Some(_) => "device",
-    }
-}
+pub use labels::{AttemptResult, Point, Status, Written};
 
 /// Handles to every metric. Clones share them.
 #[derive(Clone, Debug)]
@@ -174,97 +72,112 @@ impl Metrics {
             watch_errors: Family::default(),
         };
         let registry = registry.sub_registry_with_prefix("scheduler");
+        metrics.register_attempts(registry);
+        metrics.register_queue(registry);
+        metrics.register_state(registry);
+        metrics
+    }
+
+    /// Registers the metrics of attempts.
+    fn register_attempts(&self, registry: &mut Registry) {
         registry.register(
             "schedule_attempts",
             "Attempts to schedule pods, by result",
-            metrics.attempts.clone(),
+            self.attempts.clone(),
         );
         registry.register(
             "scheduling_attempt_duration_seconds",
             "Scheduling attempt latency (algorithm and binding)",
-            metrics.attempt_seconds.clone(),
+            self.attempt_seconds.clone(),
         );
         registry.register(
             "scheduling_algorithm_duration_seconds",
             "Scheduling algorithm latency",
-            metrics.algorithm_seconds.clone(),
+            self.algorithm_seconds.clone(),
         );
         registry.register(
             "framework_extension_point_duration_seconds",
             "Time of all plugins of an extension point; Filter includes the scores that consider each node alone",
-            metrics.point_seconds.clone(),
+            self.point_seconds.clone(),
         );
         registry.register(
             "pod_scheduling_sli_duration_seconds",
             "Time from entering the queue to being bound",
-            metrics.sli_seconds.clone(),
+            self.sli_seconds.clone(),
         );
         registry.register(
             "pod_scheduling_attempts",
             "Attempts that a scheduled pod needed",
-            metrics.attempts_per_pod.clone(),
+            self.attempts_per_pod.clone(),
         );
         registry.register(
             "preemption_attempts",
             "Preemptions attempted",
-            metrics.preemption_attempts.clone(),
+            self.preemption_attempts.clone(),
         );
         registry.register(
             "preemption_victims",
             "Victims of a preemption",
-            metrics.preemption_victims.clone(),
+            self.preemption_victims.clone(),
         );
+    }
+
+    /// Registers the metrics of the queue.
+    fn register_queue(&self, registry: &mut Registry) {
         registry.register(
             "pending_pods",
             "Pending pods, by queue",
-            metrics.pending.clone(),
+            self.pending.clone(),
         );
         registry.register(
             "queue_incoming_pods",
             "Pods added to a queue, by queue and event",
-            metrics.moves.clone(),
+            self.moves.clone(),
         );
         registry.register(
             "unschedulable_pods",
             "Waiting pods for which a plugin ruled out nodes, by plugin and profile; a pod counts for each of its plugins",
-            metrics.unschedulable.clone(),
+            self.unschedulable.clone(),
         );
+    }
+
+    /// Registers the metrics of what is known, and of the traffic with the API server.
+    fn register_state(&self, registry: &mut Registry) {
         registry.register(
             "cache_size",
             "Nodes, pods and assumed pods",
-            metrics.cache_size.clone(),
+            self.cache_size.clone(),
         );
         registry.register(
             "topology_nodes",
             "Nodes with an NRT, by state: known, stale (closed to aligned pods), unmatched (newest NRT not understood)",
-            metrics.topology_nodes.clone(),
+            self.topology_nodes.clone(),
         );
         registry.register(
             "topology_charged_pods",
             "Pods charged to zones because no NRT accounts for them yet",
-            metrics.topology_charged.clone(),
+            self.topology_charged.clone(),
         );
         registry.register(
             "topology_updates",
             "NRTs received",
-            metrics.topology_updates.clone(),
+            self.topology_updates.clone(),
         );
         registry.register(
             "node_rejections",
             "Nodes ruled out for a pod, by plugin and class of the first resource that was short: cpu, memory, hugepages, storage, device",
-            metrics.rejections.clone(),
+            self.rejections.clone(),
         );
         registry.register(
             "api_writes",
             "Events and conditions written, by result",
-            metrics.writes.clone(),
+            self.writes.clone(),
         );
         registry.register(
             "watch_errors",
             "Failures of watches, by kind",
-            metrics.watch_errors.clone(),
+            self.watch_errors.clone(),
         );
-        metrics
     }
 
     /// Records a preemption with this number of victims.

@@ -10,19 +10,7 @@ use anyhow::Context as _;
 use daemon::admin::Checks;
 use daemon::guard::Guard;
 use daemon::lease;
-use futures::future::BoxFuture;
-use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{
-    Namespace, Node as WireNode, PersistentVolume, PersistentVolumeClaim, Pod as WirePod,
-    ReplicationController, Service,
-};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::{
-    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
-};
-use kube::api::Api;
-use kube::{Client, Resource as _, ResourceExt as _};
-use nrt::decode::decode;
+use kube::Client;
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
 use scheduler_config::args::NodeResourceTopologyMatchArgs;
@@ -32,20 +20,20 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api_tasks::limit;
+use crate::api_tasks::report::Reporter;
+use crate::api_tasks::status_dump::StatusDump;
 use crate::args::Args;
-use crate::cache::{Cache, Settings};
-use crate::cluster::{Budget, GroupKind, Node, labelled};
-use crate::engine::{Election, Engine, Message};
+use crate::engine::core::Core;
+use crate::engine::requests::Requests;
+use crate::engine::{Election, Engine};
 use crate::explain;
-use crate::limit;
+use crate::framework::profile::{self, Profile};
+use crate::framework::queue::{Backoff, Queue};
 use crate::metrics::Metrics;
-use crate::pod::{Pod, PodKey};
-use crate::profile::{self, Profile};
-use crate::queue::{Backoff, Queue};
-use crate::report::Reporter;
-use crate::status_dump::StatusDump;
-use crate::storage::{self, Stored};
-use crate::watch::{Sink, follow};
+use crate::numa::settings::Settings;
+use crate::state::cache::Cache;
+use crate::watch;
 
 /// Capacity of the channel of changes; watches pause when it is full.
 const CHANGES: usize = 4096;
@@ -118,60 +106,123 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let synced = checks.ready("sched-handler-sync");
     let mut tasks = JoinSet::new();
     let endpoint = Endpoint::open(&args).await?;
-    let kubeconfig = config
-        .client_connection
-        .kubeconfig
-        .as_ref()
-        .map(Into::into)
-        .or_else(|| args.kubeconfig.clone());
-    // As in kube-scheduler, separate clients place pods, report and hold the lease, so that these do not wait for each other.
-    let connect = || async {
-        limit::client(kubeconfig.as_deref(), &config.client_connection)
-            .await
-            .context("cannot reach the API server")
-    };
-    let (client, report_client, lease_client) =
-        (connect().await?, connect().await?, connect().await?);
-    let authorization_client = match &args.authorization_kubeconfig {
-        Some(path) => limit::client(Some(path), &config.client_connection)
-            .await
-            .context("cannot create the client for authorization of metrics requests")?,
-        None => report_client.clone(),
-    };
-    let guard = Guard::new(
-        authorization_client,
-        args.authorization_always_allow_paths.clone(),
-    );
+    let clients = Clients::connect(&args, &config).await?;
     if let Some(endpoint) = endpoint {
-        let router = checks
-            .router()
-            .merge(daemon::metrics::router(Arc::new(registry)))
-            .merge(daemon::configz::router(CONFIGZ, &in_effect));
-        let (router, stop) = (guard.protect(router), stop.clone());
-        tasks.spawn(async move {
-            let Endpoint { listener, tls } = endpoint;
-            if let Err(error) = daemon::serve::serve(listener, Some(tls), router, stop).await {
-                tracing::error!(%error, "Serving health and metrics failed");
-            }
-        });
+        let guard = Guard::new(
+            clients.authorization,
+            args.authorization_always_allow_paths.clone(),
+        );
+        let served = Served {
+            checks,
+            registry,
+            in_effect: &in_effect,
+        };
+        endpoint.serve(served, guard, &stop, &mut tasks);
     }
     let (sender, changes) = mpsc::channel(CHANGES);
-    watch_all(&client, &sender, &metrics, &mut tasks);
     let profiles: Vec<Profile> = config.profiles.iter().map(Profile::new).collect();
-    let spreads = profiles.iter().any(Profile::spreads_by_default);
-    if spreads {
-        watch_groups(&client, &sender, &metrics, &mut tasks);
-    }
-
-    let volumes = profiles.iter().any(Profile::reads_volumes);
+    let needs = profile::needs(&profiles);
     let volumes_wanted = CancellationToken::new();
-    if volumes {
-        watch_storage(&volumes_wanted, &client, &sender, &metrics, &mut tasks);
-    }
+    watch::start::start(
+        needs,
+        &volumes_wanted,
+        &clients.placing,
+        &sender,
+        &metrics,
+        &mut tasks,
+    );
 
     let host = hostname();
     let mut reports = JoinSet::new();
-    let reporter = Reporter::start(&report_client, &host, &metrics, &mut reports);
+    let reporter = Reporter::start(&clients.reports, &host, &metrics, &mut reports);
+    warn_of_differences(&config);
+    for profile in &profiles {
+        tracing::info!(profile = %profile.name, filters = ?profile.filters.plugins, "Profile ready");
+    }
+    let dump = status_dump();
+    let settings = Settings {
+        trace: dump.is_some(),
+        ..cache_settings(&config)?
+    };
+    let queue = Queue::new(Backoff {
+        initial: config.pod_initial_backoff,
+        maximum: config.pod_max_backoff,
+    });
+    let core = Core::new(
+        profiles,
+        Cache::new(settings),
+        queue,
+        metrics.clone(),
+        needs,
+    );
+    let requests = Requests::new(clients.placing, reporter, metrics, sender, volumes_wanted);
+    let mut engine = Engine::new(core, requests, dump);
+
+    let election = args.leader_election(&config.leader_election);
+    let leadership = tokio::spawn(acquire_lease(clients.lease, election, host, stop.clone()));
+    let ended = engine.run(changes, &synced, leadership, &stop).await?;
+    tracing::info!("Finishing pending bindings and reports");
+    stop.cancel();
+    tasks.abort_all();
+    engine.finish(SHUTDOWN_LIMIT).await;
+    finish_reports(reports).await;
+    Ok(ended)
+}
+
+/// Waits until every report is written, at most for a while.
+async fn finish_reports(mut reports: JoinSet<()>) {
+    // The workers end once every report is written.
+    if tokio::time::timeout(SHUTDOWN_LIMIT, async {
+        while reports.join_next().await.is_some() {}
+    })
+    .await
+    .is_err()
+    {
+        tracing::warn!("Some events were not written in time");
+    }
+}
+
+/// The clients of the API server. As in kube-scheduler, separate ones place pods, report and hold the lease, so that these do not wait for
+/// each other.
+struct Clients {
+    placing: Client,
+    reports: Client,
+    lease: Client,
+    /// For the authorization of metrics requests.
+    authorization: Client,
+}
+
+impl Clients {
+    async fn connect(args: &Args, config: &Configuration) -> anyhow::Result<Self> {
+        let kubeconfig = config
+            .client_connection
+            .kubeconfig
+            .as_ref()
+            .map(Into::into)
+            .or_else(|| args.kubeconfig.clone());
+        let connect = || async {
+            limit::client(kubeconfig.as_deref(), &config.client_connection)
+                .await
+                .context("cannot reach the API server")
+        };
+        let (placing, reports, lease) = (connect().await?, connect().await?, connect().await?);
+        let authorization = match &args.authorization_kubeconfig {
+            Some(path) => limit::client(Some(path), &config.client_connection)
+                .await
+                .context("cannot create the client for authorization of metrics requests")?,
+            None => reports.clone(),
+        };
+        Ok(Self {
+            placing,
+            reports,
+            lease,
+            authorization,
+        })
+    }
+}
+
+/// Warns of plugins that act differently than the configuration says.
+fn warn_of_differences(config: &Configuration) {
     for profile in &config.profiles {
         for plugin in &profile.unused_args {
             tracing::warn!(profile = %profile.scheduler_name, plugin, "The plugin takes no arguments; its arguments are ignored");
@@ -185,51 +236,6 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
             tracing::warn!(profile = %profile.scheduler_name, plugins = ?active, "Some plugins act at points where the profile disables them");
         }
     }
-    for profile in &profiles {
-        tracing::info!(profile = %profile.name, filters = ?profile.filters.plugins, "Profile ready");
-    }
-    let dump = status_dump();
-    let settings = Settings {
-        trace: dump.is_some(),
-        ..cache_settings(&config)?
-    };
-    let mut engine = Engine::new(
-        profiles,
-        Cache::new(settings),
-        Queue::new(Backoff {
-            initial: config.pod_initial_backoff,
-            maximum: config.pod_max_backoff,
-        }),
-        client.clone(),
-        reporter,
-        metrics,
-        sender,
-    )
-    .with_dump(dump);
-    if spreads {
-        engine = engine.with_groups();
-    }
-    if volumes {
-        engine = engine.with_storage(volumes_wanted);
-    }
-
-    let election = args.leader_election(&config.leader_election);
-    let leadership = tokio::spawn(acquire_lease(lease_client, election, host, stop.clone()));
-    let ended = engine.run(changes, &synced, leadership, &stop).await?;
-    tracing::info!("Finishing pending bindings and reports");
-    stop.cancel();
-    tasks.abort_all();
-    engine.finish(SHUTDOWN_LIMIT).await;
-    // The workers end once every report is written.
-    if tokio::time::timeout(SHUTDOWN_LIMIT, async {
-        while reports.join_next().await.is_some() {}
-    })
-    .await
-    .is_err()
-    {
-        tracing::warn!("Some events were not written in time");
-    }
-    Ok(ended)
 }
 
 /// Returns the status dump, if the environment asks for one.
@@ -276,6 +282,13 @@ pub(crate) fn cache_settings(config: &Configuration) -> anyhow::Result<Settings>
     Ok(settings)
 }
 
+/// What the endpoint serves.
+struct Served<'a> {
+    checks: Checks,
+    registry: Registry,
+    in_effect: &'a serde_json::Value,
+}
+
 /// The endpoint that serves health and metrics.
 struct Endpoint {
     listener: TcpListener,
@@ -313,190 +326,28 @@ impl Endpoint {
             .with_context(|| format!("cannot listen on {address:?}"))?;
         Ok(Some(Self { listener, tls }))
     }
-}
 
-fn watch_all(
-    client: &Client,
-    channel: &mpsc::Sender<Message>,
-    metrics: &Metrics,
-    tasks: &mut JoinSet<()>,
-) {
-    let (channel, metrics) = (|| channel.clone(), || metrics.clone());
-    tasks.spawn(follow(
-        Api::<WireNode>::all(client.clone()),
-        "nodes",
-        |node| Node::read(node).map(|node| (node.name.clone(), node)),
-        Sink {
-            channel: channel(),
-            wrap: Message::Node,
-            refused: None,
-        },
-        metrics(),
-    ));
-    tasks.spawn(follow(
-        Api::<api::nrt::v1alpha2::NodeResourceTopology>::all(client.clone()),
-        "noderesourcetopologies",
-        |nrt| {
-            let name = nrt.name_any();
-            let (topology, problems) = decode(&nrt);
-            for problem in problems {
-                tracing::warn!(node = %name, %problem, "Part of the NodeResourceTopology is not used");
-            }
-            Some((name.clone(), (name, topology)))
-        },
-        Sink { channel: channel(), wrap: Message::Topology, refused: None },
-        metrics(),
-    ));
-    tasks.spawn(follow(
-        Api::<WirePod>::all(client.clone()),
-        "pods",
-        |pod| Pod::read(pod).map(|pod| (pod.key.clone(), pod)),
-        Sink {
-            channel: channel(),
-            wrap: |change| Message::Pod(Box::new(change)),
-            refused: None,
-        },
-        metrics(),
-    ));
-    tasks.spawn(follow(
-        Api::<PodDisruptionBudget>::all(client.clone()),
-        "poddisruptionbudgets",
-        |budget| Budget::read(budget).map(|(key, budget)| (key.clone(), (key, budget))),
-        Sink {
-            channel: channel(),
-            wrap: Message::Budget,
-            refused: None,
-        },
-        metrics(),
-    ));
-    tasks.spawn(follow(
-        Api::<Namespace>::all(client.clone()),
-        "namespaces",
-        |namespace| {
-            let name = namespace.name_any();
-            Some((
-                name.clone(),
-                (name, namespace.metadata.labels.unwrap_or_default()),
-            ))
-        },
-        Sink {
-            channel: channel(),
-            wrap: Message::Namespace,
-            refused: None,
-        },
-        metrics(),
-    ));
-}
-
-/// Watches the objects that group pods.
-fn watch_groups(
-    client: &Client,
-    channel: &mpsc::Sender<Message>,
-    metrics: &Metrics,
-    tasks: &mut JoinSet<()>,
-) {
-    tasks.spawn(follow(
-        Api::<Service>::all(client.clone()),
-        GroupKind::Service.plural(),
-        |service| {
-            let key = PodKey::of(service.meta())?;
-            let labels = service.spec.and_then(|spec| spec.selector);
-            Some((key.clone(), (key, labels.map(labelled))))
-        },
-        Sink {
-            channel: channel.clone(),
-            wrap: |change| Message::Group(GroupKind::Service, change),
-            refused: None,
-        },
-        metrics.clone(),
-    ));
-    tasks.spawn(follow(
-        Api::<ReplicationController>::all(client.clone()),
-        GroupKind::ReplicationController.plural(),
-        |controller| {
-            let key = PodKey::of(controller.meta())?;
-            let labels = controller.spec.and_then(|spec| spec.selector);
-            Some((key.clone(), (key, labels.map(labelled))))
-        },
-        Sink {
-            channel: channel.clone(),
-            wrap: |change| Message::Group(GroupKind::ReplicationController, change),
-            refused: None,
-        },
-        metrics.clone(),
-    ));
-    tasks.spawn(follow(
-        Api::<ReplicaSet>::all(client.clone()),
-        GroupKind::ReplicaSet.plural(),
-        |set| {
-            let key = PodKey::of(set.meta())?;
-            Some((key.clone(), (key, set.spec.map(|spec| spec.selector))))
-        },
-        Sink {
-            channel: channel.clone(),
-            wrap: |change| Message::Group(GroupKind::ReplicaSet, change),
-            refused: None,
-        },
-        metrics.clone(),
-    ));
-    tasks.spawn(follow(
-        Api::<StatefulSet>::all(client.clone()),
-        GroupKind::StatefulSet.plural(),
-        |set| {
-            let key = PodKey::of(set.meta())?;
-            Some((key.clone(), (key, set.spec.map(|spec| spec.selector))))
-        },
-        Sink {
-            channel: channel.clone(),
-            wrap: |change| Message::Group(GroupKind::StatefulSet, change),
-            refused: None,
-        },
-        metrics.clone(),
-    ));
-}
-
-/// Watches the objects that decide where storage is available, once `wanted` is cancelled: clusters without claims do not pay for these
-/// watches. Without the right to list the objects, pods without such volumes are still placed.
-fn watch_storage(
-    wanted: &CancellationToken,
-    client: &Client,
-    channel: &mpsc::Sender<Message>,
-    metrics: &Metrics,
-    tasks: &mut JoinSet<()>,
-) {
-    let mut start = |watch| {
-        let wanted = wanted.clone();
+    /// Serves health, metrics and the configuration in a task, until `stop`.
+    fn serve(
+        self,
+        served: Served<'_>,
+        guard: Guard,
+        stop: &CancellationToken,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let router = served
+            .checks
+            .router()
+            .merge(daemon::metrics::router(Arc::new(served.registry)))
+            .merge(daemon::configz::router(CONFIGZ, served.in_effect));
+        let (router, stop) = (guard.protect(router), stop.clone());
         tasks.spawn(async move {
-            wanted.cancelled().await;
-            watch.await;
+            let Self { listener, tls } = self;
+            if let Err(error) = daemon::serve::serve(listener, Some(tls), router, stop).await {
+                tracing::error!(%error, "Serving health and metrics failed");
+            }
         });
-    };
-    start(stored::<PersistentVolume>(client, channel, metrics));
-    start(stored::<PersistentVolumeClaim>(client, channel, metrics));
-    start(stored::<StorageClass>(client, channel, metrics));
-    start(stored::<CSINode>(client, channel, metrics));
-    start(stored::<CSIDriver>(client, channel, metrics));
-    start(stored::<CSIStorageCapacity>(client, channel, metrics));
-    start(stored::<VolumeAttachment>(client, channel, metrics));
-}
-
-fn stored<K: Stored>(
-    client: &Client,
-    channel: &mpsc::Sender<Message>,
-    metrics: &Metrics,
-) -> BoxFuture<'static, ()> {
-    let sink = Sink {
-        channel: channel.clone(),
-        wrap: |change| Message::Storage(K::KIND, Box::new(change)),
-        refused: Some(|| Message::StorageRefused(K::KIND)),
-    };
-    Box::pin(follow(
-        Api::<K>::all(client.clone()),
-        K::KIND.plural(),
-        |wire| storage::read(wire).map(|(key, object)| (key.clone(), (key, object))),
-        sink,
-        metrics.clone(),
-    ))
+    }
 }
 
 /// Waits for the lease, if leader election is enabled.
@@ -551,7 +402,7 @@ mod tests {
     #[test]
     fn profiles_must_agree_on_the_shared_cache() {
         let settings = cache_settings(&mk_config("7")).expect("both account");
-        assert_eq!(settings.mode, crate::cache::Mode::OverReserve);
+        assert_eq!(settings.mode, crate::numa::settings::Mode::OverReserve);
         assert_eq!(settings.profiles.len(), 2);
         assert!(cache_settings(&mk_config("0")).is_err());
     }

@@ -10,9 +10,10 @@ use topology::request::{Container, ContainerKind, Pod as Request};
 use topology::resource::{ResourceName, Resources};
 use topology::zone::{Amounts, Zone};
 
-use crate::cache::{Cache, Mode, Settings};
-use crate::cluster::Node;
-use crate::pod::{Phase, Pod, PodKey, SchedulingConstraints};
+use crate::numa::settings::{Mode, Settings};
+use crate::state::cache::Cache;
+use crate::state::cluster::Node;
+use crate::state::pod::{Phase, Pod, PodKey, SchedulingConstraints};
 
 /// Builds the key of an object.
 pub(crate) fn mk_key(namespace: &str, name: &str) -> PodKey {

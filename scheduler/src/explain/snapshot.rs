@@ -4,28 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context as _;
-use api::nrt::v1alpha2::NodeResourceTopology;
-use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{
-    Namespace, Node as WireNode, PersistentVolume, PersistentVolumeClaim, Pod as WirePod,
-    ReplicationController, Service,
-};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::{
-    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use futures::future::BoxFuture;
+use kube::Client;
 use kube::api::{Api, ListParams};
-use kube::{Client, Resource, ResourceExt as _};
-use nrt::decode::decode;
 use serde::Deserialize as _;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::cache::Cache;
-use crate::cluster::{Budget, Cluster, GroupKind, Node, labelled};
-use crate::pod::{Pod, PodKey};
-use crate::storage::{self, Object, Stored};
+use crate::state::cache::Cache;
+use crate::state::cluster::Cluster;
+use crate::state::pod::{Pod, PodKey};
+use crate::watch::kinds::{self, Kind, Need, Object, Visitor, Watched};
 
 /// Maximum number of objects in a page of a list.
 const PAGE: u32 = 500;
@@ -37,115 +25,79 @@ pub struct Snapshot {
     pub origin: String,
     /// What was left out, and why.
     pub notes: Vec<String>,
-    nodes: Vec<WireNode>,
-    topologies: Vec<NodeResourceTopology>,
-    pods: Vec<WirePod>,
-    namespaces: Vec<Namespace>,
-    budgets: Vec<PodDisruptionBudget>,
-    services: Vec<Service>,
-    replication_controllers: Vec<ReplicationController>,
-    replica_sets: Vec<ReplicaSet>,
-    stateful_sets: Vec<StatefulSet>,
-    /// Objects that volumes depend on.
-    storage: Vec<(PodKey, Object)>,
+    /// Parts of objects that are not used because they are invalid.
+    problems: Vec<String>,
+    /// Number of objects by kind.
+    counts: BTreeMap<Kind, usize>,
+    objects: Vec<(PodKey, Object)>,
 }
 
 impl Snapshot {
+    fn add<K: Watched>(&mut self, wire: K) {
+        *self.counts.entry(K::KIND).or_default() += 1;
+        let problems = &mut self.problems;
+        let read = wire.read(|name, problem| {
+            problems.push(format!("{} {name}: {problem}", K::kind(&())));
+        });
+        self.objects.extend(read);
+    }
+
+    fn count(&self, kind: Kind) -> usize {
+        self.counts.get(&kind).copied().unwrap_or_default()
+    }
+
     /// Returns a pod.
-    pub fn pod(&self, key: &PodKey) -> Option<WirePod> {
-        self.pods
+    pub fn pod(&self, key: &PodKey) -> Option<Pod> {
+        self.objects
             .iter()
-            .find(|pod| {
-                pod.name_any() == key.name
-                    && pod.namespace().as_deref() == Some(key.namespace.as_str())
+            .find_map(|(other, object)| match object {
+                Object::Pod(pod) if other == key => Some((**pod).clone()),
+                _ => None,
             })
-            .cloned()
     }
 
     /// Returns the state of a scheduler for which this pod is still to be placed. What the pod already holds counts as taken in the zones,
     /// because zones are as the kubelet reports them.
     pub fn without(&self, key: &PodKey, mut cache: Cache) -> (Cluster, Cache) {
         let mut cluster = Cluster::new();
-        for namespace in &self.namespaces {
-            cluster.apply_namespace(namespace.name_any(), namespace.labels().clone());
-        }
-        for node in &self.nodes {
-            if let Some(node) = Node::read(node.clone()) {
-                cluster.apply_node(node);
+        for (name, object) in self.objects.iter().cloned() {
+            match object {
+                Object::Node(node) => drop(cluster.apply_node(*node)),
+                Object::Pod(pod) => {
+                    if let Some(node) = &pod.node {
+                        cache.apply_pod(node, &pod);
+                    }
+                    if name != *key {
+                        cluster.apply_pod(*pod);
+                    }
+                }
+                Object::Budget(budget) => cluster.apply_budget(name, budget),
+                Object::Namespace(labels) => cluster.apply_namespace(name.name, labels),
+                Object::Group(kind, Some(selector)) => cluster.apply_group(kind, name, selector),
+                Object::Storage(object) => drop(cluster.storage_mut().apply(name, object)),
+                Object::Group(_, None) | Object::Topology(_) => {}
             }
         }
-        for pod in self.pods.iter().filter_map(|pod| Pod::read(pod.clone())) {
-            if let Some(node) = &pod.node {
-                cache.apply_pod(node, &pod);
+        // the cache has to know the pods of a node before its NRT, which may account for them
+        for (node, object) in &self.objects {
+            if let Object::Topology(topology) = object {
+                cache.apply_nrt(&node.name, (**topology).clone());
             }
-            if &pod.key != key {
-                cluster.apply_pod(pod);
-            }
-        }
-        for budget in &self.budgets {
-            if let Some((key, budget)) = Budget::read(budget.clone()) {
-                cluster.apply_budget(key, budget);
-            }
-        }
-        self.apply_groups(&mut cluster);
-        for (key, object) in self.storage.iter().cloned() {
-            cluster.storage_mut().apply(key, object);
-        }
-        for nrt in &self.topologies {
-            let (topology, _) = decode(nrt);
-            cache.apply_nrt(&nrt.name_any(), topology);
         }
         (cluster, cache)
     }
 
-    fn apply_groups(&self, cluster: &mut Cluster) {
-        let mut apply = |kind, metadata: &ObjectMeta, selector: Option<LabelSelector>| {
-            if let (Some(key), Some(selector)) = (PodKey::of(metadata), selector) {
-                cluster.apply_group(kind, key, selector);
-            }
-        };
-        for service in &self.services {
-            let labels = service.spec.as_ref().and_then(|spec| spec.selector.clone());
-            apply(GroupKind::Service, service.meta(), labels.map(labelled));
-        }
-        for controller in &self.replication_controllers {
-            let labels = controller
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.selector.clone());
-            apply(
-                GroupKind::ReplicationController,
-                controller.meta(),
-                labels.map(labelled),
-            );
-        }
-        for set in &self.replica_sets {
-            let selector = set.spec.as_ref().map(|spec| spec.selector.clone());
-            apply(GroupKind::ReplicaSet, set.meta(), selector);
-        }
-        for set in &self.stateful_sets {
-            let selector = set.spec.as_ref().map(|spec| spec.selector.clone());
-            apply(GroupKind::StatefulSet, set.meta(), selector);
-        }
-    }
-
     fn check(mut self) -> anyhow::Result<Self> {
-        if self.nodes.is_empty() {
+        if self.count(Kind::Node) == 0 {
             anyhow::bail!("there is no node among {}", self.origin);
         }
-        if self.topologies.is_empty() {
+        if self.count(Kind::NodeResourceTopology) == 0 {
             self.notes.push(format!(
                 "there is no NodeResourceTopology among {}: no node's zones are known",
                 self.origin
             ));
         }
-        for nrt in &self.topologies {
-            let (_, problems) = decode(nrt);
-            let problems = problems
-                .iter()
-                .map(|problem| format!("NodeResourceTopology {}: {problem}", nrt.name_any()));
-            self.notes.extend(problems);
-        }
+        self.notes.append(&mut self.problems);
         Ok(self)
     }
 }
@@ -161,56 +113,59 @@ pub async fn live(kubeconfig: Option<&Path>) -> anyhow::Result<Snapshot> {
             .await
             .context("cannot reach the API server")?,
     };
-    let mut notes = Vec::new();
-    Snapshot {
+    let mut listing = Listing {
+        client,
+        lists: Vec::new(),
+    };
+    kinds::each(&mut listing);
+    let mut snapshot = Snapshot {
         origin: "the cluster's objects".to_owned(),
-        nodes: all(&client).await?,
-        topologies: all(&client).await?,
-        pods: all(&client).await?,
-        namespaces: all(&client).await?,
-        budgets: if_allowed(&client, &mut notes).await,
-        services: if_allowed(&client, &mut notes).await,
-        replication_controllers: if_allowed(&client, &mut notes).await,
-        replica_sets: if_allowed(&client, &mut notes).await,
-        stateful_sets: if_allowed(&client, &mut notes).await,
-        storage: [
-            stored::<PersistentVolume>(&client, &mut notes).await,
-            stored::<PersistentVolumeClaim>(&client, &mut notes).await,
-            stored::<StorageClass>(&client, &mut notes).await,
-            stored::<CSINode>(&client, &mut notes).await,
-            stored::<CSIDriver>(&client, &mut notes).await,
-            stored::<CSIStorageCapacity>(&client, &mut notes).await,
-            stored::<VolumeAttachment>(&client, &mut notes).await,
-        ]
-        .concat(),
-        notes,
+        ..Snapshot::default()
+    };
+    for (kind, list) in listing.lists {
+        match list.await {
+            Ok(add) => add(&mut snapshot),
+            Err(error) if is_indispensable(kind) => return Err(error),
+            Err(error) => snapshot.notes.push(format!(
+                "{error:#}: the explanation assumes that there are none"
+            )),
+        }
     }
-    .check()
+    snapshot.check()
 }
 
-/// Lists objects that refine the explanation. Without the right to list them, the result is empty and a note says so.
-async fn if_allowed<K>(client: &Client, notes: &mut Vec<String>) -> Vec<K>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    all(client).await.unwrap_or_else(|error| {
-        notes.push(format!(
-            "{error:#}: the explanation assumes that there are none"
-        ));
-        Vec::new()
-    })
+/// Returns whether nothing can be explained without the right to list a kind. The others refine the explanation: without that right, a note
+/// says so.
+fn is_indispensable(kind: Kind) -> bool {
+    kind.need() == Need::Always && kind != Kind::PodDisruptionBudget
 }
 
-/// Like [`if_allowed`], for objects that volumes depend on.
-async fn stored<K: Stored>(client: &Client, notes: &mut Vec<String>) -> Vec<(PodKey, Object)> {
-    let objects = if_allowed::<K>(client, notes).await;
-    objects.into_iter().filter_map(storage::read).collect()
+/// Adds the objects of one list to a snapshot.
+type Add = Box<dyn FnOnce(&mut Snapshot) + Send>;
+
+/// A list for each kind, to be requested one after another.
+struct Listing {
+    client: Client,
+    lists: Vec<(Kind, BoxFuture<'static, anyhow::Result<Add>>)>,
 }
 
-async fn all<K>(client: &Client) -> anyhow::Result<Vec<K>>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
+impl Visitor for Listing {
+    fn visit<K: Watched>(&mut self) {
+        let client = self.client.clone();
+        let list = async move {
+            let objects = all::<K>(&client).await?;
+            let add: Add = Box::new(|snapshot| {
+                for object in objects {
+                    snapshot.add(object);
+                }
+            });
+            Ok(add)
+        };
+        self.lists.push((K::KIND, Box::pin(list)));
+    }
+}
+
+async fn all<K: Watched>(client: &Client) -> anyhow::Result<Vec<K>> {
     let api: Api<K> = Api::all(client.clone());
     let mut params = ListParams::default().limit(PAGE);
     let mut objects = Vec::new();
@@ -259,7 +214,7 @@ pub fn saved(directory: &Path) -> anyhow::Result<Snapshot> {
             for object in objects(value) {
                 let kind = object["kind"].as_str().unwrap_or_default().to_owned();
                 snapshot
-                    .add(&kind, object, &mut others)
+                    .add_saved(&kind, object, &mut others)
                     .with_context(|| format!("{} holds an invalid {kind}", file.display()))?;
             }
         }
@@ -275,42 +230,44 @@ pub fn saved(directory: &Path) -> anyhow::Result<Snapshot> {
     snapshot.check()
 }
 
+/// A saved object that is added to the snapshot by the kind that has its name.
+struct Saved<'a> {
+    kind: &'a str,
+    object: Option<Value>,
+    snapshot: &'a mut Snapshot,
+    result: Result<(), serde_json::Error>,
+}
+
+impl Visitor for Saved<'_> {
+    fn visit<K: Watched>(&mut self) {
+        let Some(object) = self.object.take_if(|_| K::kind(&()) == self.kind) else {
+            return;
+        };
+        match serde_json::from_value::<K>(object) {
+            Ok(wire) => self.snapshot.add(wire),
+            Err(error) => self.result = Err(error),
+        }
+    }
+}
+
 impl Snapshot {
-    fn add(
+    fn add_saved(
         &mut self,
         kind: &str,
         object: Value,
         others: &mut BTreeMap<String, usize>,
     ) -> Result<(), serde_json::Error> {
-        match kind {
-            "Node" => self.nodes.push(serde_json::from_value(object)?),
-            "Pod" => self.pods.push(serde_json::from_value(object)?),
-            "Namespace" => self.namespaces.push(serde_json::from_value(object)?),
-            "PodDisruptionBudget" => self.budgets.push(serde_json::from_value(object)?),
-            "Service" => self.services.push(serde_json::from_value(object)?),
-            "ReplicationController" => {
-                self.replication_controllers
-                    .push(serde_json::from_value(object)?);
-            }
-            "ReplicaSet" => self.replica_sets.push(serde_json::from_value(object)?),
-            "StatefulSet" => self.stateful_sets.push(serde_json::from_value(object)?),
-            "PersistentVolume" => self.store::<PersistentVolume>(object)?,
-            "PersistentVolumeClaim" => self.store::<PersistentVolumeClaim>(object)?,
-            "StorageClass" => self.store::<StorageClass>(object)?,
-            "CSINode" => self.store::<CSINode>(object)?,
-            "CSIDriver" => self.store::<CSIDriver>(object)?,
-            "CSIStorageCapacity" => self.store::<CSIStorageCapacity>(object)?,
-            "VolumeAttachment" => self.store::<VolumeAttachment>(object)?,
-            "NodeResourceTopology" => self.topologies.push(serde_json::from_value(object)?),
-            other => *others.entry(other.to_owned()).or_default() += 1,
+        let mut saved = Saved {
+            kind,
+            object: Some(object),
+            snapshot: self,
+            result: Ok(()),
+        };
+        kinds::each(&mut saved);
+        if saved.object.is_some() {
+            *others.entry(kind.to_owned()).or_default() += 1;
         }
-        Ok(())
-    }
-
-    fn store<K: Stored>(&mut self, object: Value) -> Result<(), serde_json::Error> {
-        let object: K = serde_json::from_value(object)?;
-        self.storage.extend(storage::read(object));
-        Ok(())
+        saved.result
     }
 }
 
@@ -368,7 +325,10 @@ mod tests {
             ("c.txt", json!("ignored")),
         ]);
         let snapshot = saved(directory.path()).expect("readable");
-        assert_eq!((snapshot.nodes.len(), snapshot.pods.len()), (1, 1));
+        assert_eq!(
+            (snapshot.count(Kind::Node), snapshot.count(Kind::Pod)),
+            (1, 1)
+        );
         assert!(snapshot.notes.contains(&"1 ConfigMap ignored".to_owned()));
         assert_eq!(snapshot.notes.len(), 2, "{:?}", snapshot.notes);
     }

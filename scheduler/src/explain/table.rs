@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::verdict::{
+use super::form::{
     Explanation, NodeVerdict, PreemptionVerdict, TrialVerdict, VictimFacts, ZoneVerdict,
 };
 

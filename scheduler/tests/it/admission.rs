@@ -10,16 +10,17 @@ use fixtures::machines::Machine;
 use k8s_openapi::api::core::v1::{Node as WireNode, Pod as WirePod};
 use nrt::fingerprint::Method;
 use rte::config::ResourceManagers;
-use rte::kubelet_config::TopologyManager;
-use rte::monitor::Filter;
-use rte::observation::{Settings as ObservationSettings, observe};
-use rte::sysinfo;
-use scheduler::cache::{Cache, Settings};
-use scheduler::cluster::{Cluster, Node};
-use scheduler::cycle::{Outcome, attempt};
-use scheduler::memo::Memo;
-use scheduler::pod::Pod;
-use scheduler::profile::Profile;
+use rte::hardware;
+use rte::kubelet::configuration::TopologyManager;
+use rte::scan::filter::Filter;
+use rte::scan::observation::{Settings as ObservationSettings, observe};
+use scheduler::framework::cycle::{Outcome, attempt};
+use scheduler::framework::memo::Memo;
+use scheduler::framework::profile::Profile;
+use scheduler::numa::settings::Settings;
+use scheduler::state::cache::Cache;
+use scheduler::state::cluster::{Cluster, Node};
+use scheduler::state::pod::Pod;
 use serde_json::json;
 use testbed::kubelet::configurations;
 use testbed::kubelet::corpus::{Operation, Refusal};
@@ -229,7 +230,7 @@ fn is_over(pod: &WirePod) -> bool {
 }
 
 /// Returns what the exporter reads from the sysfs of such a machine.
-fn sysfs(machine: &Machine) -> sysinfo::Machine {
+fn sysfs(machine: &Machine) -> hardware::Machine {
     let count = machine.zones().len();
     let node = |zone: usize| {
         let wanted = &machine.zones()[zone];
@@ -237,7 +238,7 @@ fn sysfs(machine: &Machine) -> sysinfo::Machine {
             (2 << 20, wanted.hugepages_2mi),
             (1 << 30, wanted.hugepages_1gi),
         ];
-        sysinfo::NumaNode {
+        hardware::NumaNode {
             cpus: machine.zone_cpus(zone).into_iter().collect(),
             memory: wanted.memory,
             hugepages: pages.map(|(size, count)| (size, size * count)).into(),
@@ -246,7 +247,7 @@ fn sysfs(machine: &Machine) -> sysinfo::Machine {
                 .collect(),
         }
     };
-    sysinfo::Machine {
+    hardware::Machine {
         nodes: (0..count).map(|zone| (zone as u32, node(zone))).collect(),
         threads_per_core: u16::try_from(machine.threads_per_core()).ok(),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use api::attributes;
@@ -19,8 +19,6 @@ use kube::{Client, ResourceExt};
 use manifests::platform::{Platform, TlsSettings};
 use manifests::scheduler::{Options, Set, config};
 use manifests::to_value;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use nrt::placement::Container;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -29,7 +27,9 @@ use testbed::embedded::node::addresses::Block;
 use testbed::faults::Faults;
 use testbed::lane::Lane;
 use testbed::local::assets::{self, SearchPath};
-use wait_timeout::ChildExt as _;
+mod process;
+
+pub(crate) use process::{Scheduler, VolumeController};
 
 pub(crate) const PROFILE: &str = "topo-aware-scheduler";
 pub(crate) const NAMESPACE: &str = "numaresources";
@@ -40,75 +40,6 @@ const PORT: u16 = 10259;
 /// Returns the outcome of work that has to end in time.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(WITHIN, work).await.expect(what)
-}
-
-/// A scheduler process; killed when dropped.
-pub(crate) struct Scheduler {
-    process: Child,
-    /// A block of addresses that no other process uses, so the port is certainly free.
-    addresses: Block,
-    log: PathBuf,
-}
-
-impl Drop for Scheduler {
-    fn drop(&mut self) {
-        // both fail only if the process has already ended
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        if std::thread::panicking() {
-            let text = self.log();
-            let lines: Vec<&str> = text.lines().collect();
-            println!(
-                "--- end of {}\n{}",
-                self.log.display(),
-                lines[lines.len().saturating_sub(40)..].join("\n")
-            );
-        }
-    }
-}
-
-impl Scheduler {
-    /// Asks the process to stop and returns its exit code.
-    pub(crate) fn stop(&mut self) -> Option<i32> {
-        kill(
-            Pid::from_raw(self.process.id().cast_signed()),
-            Signal::SIGTERM,
-        )
-        .unwrap();
-        self.ended()
-    }
-
-    /// Waits until the process has ended and returns its exit code.
-    pub(crate) fn ended(&mut self) -> Option<i32> {
-        let status = self.process.wait_timeout(WITHIN).unwrap();
-        assert!(status.is_some(), "it goes on: {}", self.log());
-        status.and_then(|status| status.code())
-    }
-
-    /// Creates a client of its endpoint, with this token or anonymous.
-    pub(crate) fn endpoint(&self, token: Option<&str>) -> Client {
-        let address = format!("https://{}:{PORT}", self.addresses.control_plane());
-        let mut config = kube::Config::new(address.parse().unwrap());
-        config.accept_invalid_certs = true;
-        config.auth_info.token = token.map(|token| token.to_owned().into());
-        Client::try_from(config).unwrap()
-    }
-
-    /// Returns the log so far.
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
-    }
-}
-
-/// A real kube-controller-manager that only binds volumes and claims; killed when dropped.
-pub(crate) struct VolumeController(Child);
-
-impl Drop for VolumeController {
-    fn drop(&mut self) {
-        // both fail only if the process has already ended
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// The API server, with the scheduler's rights in place.

@@ -10,14 +10,15 @@ use k8s_openapi::api::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
 };
 use rstest::rstest;
-use scheduler::cache::{Cache, Settings};
-use scheduler::cluster::{Cluster, GroupKind, Node, labelled};
-use scheduler::filter::{Attempt, Filters, Plugin};
-use scheduler::node_info::NodeInfo;
-use scheduler::pod::{Pod, PodKey};
-use scheduler::profile::Profile;
-use scheduler::score;
-use scheduler::storage::{self, Object, Stored};
+use scheduler::framework::extension_points::{Attempt, Filters, scores};
+use scheduler::framework::plugin::Plugin;
+use scheduler::framework::profile::Profile;
+use scheduler::numa::settings::Settings;
+use scheduler::state::cache::Cache;
+use scheduler::state::cluster::{Cluster, GroupKind, Node, labelled};
+use scheduler::state::node_info::NodeInfo;
+use scheduler::state::pod::{Pod, PodKey};
+use scheduler::state::storage::{self, Object, Stored};
 use scheduler_config::args::NodeResourceTopologyMatchArgs;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -128,7 +129,7 @@ impl Scored {
         let nodes: Vec<_> = NodeInfo::all(&cluster, &cache)
             .filter(|info| self.scores.contains_key(&info.node.name))
             .collect();
-        let scores = score::scores(plugins.next().unwrap(), &read(&self.pod), &nodes, &cluster);
+        let scores = scores(plugins.next().unwrap(), &read(&self.pod), &nodes, &cluster);
         let names = nodes.iter().map(|info| info.node.name.clone());
         names.zip(scores).collect()
     }

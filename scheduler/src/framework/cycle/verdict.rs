@@ -1,0 +1,76 @@
+//! Why no node fits, in kube-scheduler's words (scheduler.md 7.7).
+
+use std::collections::BTreeMap;
+
+use crate::framework::plugin::Plugins;
+use crate::framework::rejection::Rejection;
+
+/// Why no node fits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Message for the event and the condition (scheduler.md 7.7).
+    pub message: String,
+    /// Plugins that ruled out any node. The pod is tried again when something changes for one of them.
+    pub rejected_by: Plugins,
+    /// Every node with the reason why it was ruled out.
+    pub nodes: Vec<(String, Rejection)>,
+    /// Whether an earlier nomination of the pod is void.
+    pub clears_nomination: bool,
+}
+
+impl Verdict {
+    /// Returns what each node lacked, for nodes with details: `worker-0: cannot align pod: cpu wanted 4000m, zone 0 has 2000m`.
+    pub fn details(&self) -> String {
+        let mut parts = Vec::new();
+        for (node, rejection) in &self.nodes {
+            if let Some(detail) = &rejection.detail {
+                parts.push(format!("{node}: {detail}"));
+            }
+        }
+        parts.join("; ")
+    }
+}
+
+/// Returns the verdict if these are the nodes, each with the reason why it was ruled out.
+pub(crate) fn verdict(nodes: Vec<(String, Rejection)>) -> Verdict {
+    let rejected_by = if nodes.is_empty() {
+        Plugins::All
+    } else {
+        nodes
+            .iter()
+            .map(|(_, rejection)| rejection.plugin)
+            .collect()
+    };
+    Verdict {
+        message: if nodes.is_empty() {
+            "no nodes available to schedule pods".to_owned()
+        } else {
+            let reasons = nodes.iter().flat_map(|(_, rejection)| &rejection.reasons);
+            let mut first = reasons.clone();
+            match first.next() {
+                Some(reason) if nodes.iter().all(|(_, rejection)| rejection.everywhere) => {
+                    format!("0/{} nodes are available: {reason}.", nodes.len())
+                }
+                _ => message(nodes.len(), reasons.map(AsRef::as_ref)),
+            }
+        },
+        rejected_by,
+        nodes,
+        clears_nomination: false,
+    }
+}
+
+/// Formats `0/3 nodes are available: 1 cannot align pod, 2 Insufficient cpu.` Parts are sorted as text, including the numbers, as
+/// kube-scheduler prints them.
+pub(crate) fn message<'a>(nodes: usize, reasons: impl Iterator<Item = &'a str>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in reasons {
+        *counts.entry(reason).or_default() += 1;
+    }
+    let mut parts: Vec<String> = counts
+        .iter()
+        .map(|(reason, count)| format!("{count} {reason}"))
+        .collect();
+    parts.sort();
+    format!("0/{nodes} nodes are available: {}.", parts.join(", "))
+}
