@@ -16,31 +16,28 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use super::Shared;
-use super::authn::{self, Identity};
-use super::authz::{self, Attributes, User};
-use super::definitions;
-use super::discovery;
-use super::failure::{Failure, Subject};
-use super::faults::{self, Effects, Outcome};
-use super::openapi;
-use super::protobuf;
-use super::registry::{DEFINITIONS, Resource, Table};
-use super::reviews;
-use super::selectors::required_name;
-use super::store::State;
-use super::verbs::{Answer, Request};
-use super::views::View;
+use crate::access::authn;
+use crate::access::authz::{self, Attributes};
+use crate::access::identity::{Identity, User};
+use crate::failure::{Failure, Subject};
+use crate::faults::{self, Effects, Outcome};
+use crate::objects::selectors::required_name;
+use crate::objects::views::View;
+use crate::registry::{Resource, Table, discovery, openapi};
+use crate::storage::{DEFINITIONS, State};
+use crate::verbs::{Answer, Request, definitions, reviews};
 
 mod faulty;
 mod kubelet;
 mod lists;
-mod target;
+mod protobuf;
+mod shared;
 mod watch;
 
-pub(crate) use self::target::{Target, is_watch, query};
-use self::target::{parse_query, unescape_path};
+pub(crate) use self::shared::Shared;
 use self::watch::watch;
+use crate::access::target::Target;
+use crate::access::target::{parse_query, unescape_path};
 
 type Body = UnsyncBoxBody<Bytes, BodyError>;
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -117,10 +114,10 @@ async fn answer(
 ) -> Result<Response<Body>, ClosedByFault> {
     let (parts, body) = request.into_parts();
     let user = || {
-        authn::authenticate(shared, &parts.headers, certificate)
+        authn::authenticate(&shared.store, &shared.users, &parts.headers, certificate)
             .map_or_else(|_| String::new(), |identity| identity.user.name)
     };
-    let effects = match faults::apply_rules(shared, &parts, user).await {
+    let effects = match faults::apply_rules(&shared.faults, &parts, user).await {
         Outcome::Served(effects) => effects,
         Outcome::Refused(failure) => return Ok(refusal(&failure, &[])),
         Outcome::Busy(seconds) => return Ok(faulty::busy(seconds)),
@@ -194,7 +191,8 @@ async fn respond(
     certificate: Option<&User>,
     request: HttpRequest<Incoming>,
 ) -> Result<Response<Body>, Failure> {
-    let identity = authn::authenticate(shared, request.headers(), certificate)?;
+    let identity =
+        authn::authenticate(&shared.store, &shared.users, request.headers(), certificate)?;
     let path = request.uri().path().to_owned();
     let query = parse_query(request.uri().query().unwrap_or_default());
     let segments: Vec<String> = path
@@ -291,7 +289,7 @@ async fn serve_resource(
     if verb == "list"
         && view == View::Whole
         && !wants_yaml(accept)
-        && !super::events::is_in_events_group(&resource)
+        && !crate::objects::events::is_in_events_group(&resource)
     {
         let page = {
             let state = shared.store.lock();
@@ -455,7 +453,7 @@ async fn perform(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<A
 
 fn perform_once(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Failure> {
     if verb == "create" && reviews::is_review(&request.resource.storage) {
-        return reviews::answer(shared, request);
+        return reviews::answer(&shared.store, &shared.users, request);
     }
     let options = match verb {
         "create" => "CreateOptions",
@@ -470,7 +468,7 @@ fn perform_once(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<An
     let answer = dispatch(shared, verb, request, state);
     let is_defined = request.resource.custom.is_some() || request.resource.storage == DEFINITIONS;
     if is_defined && answer.is_ok() && !["get", "list"].contains(&verb) {
-        definitions::lifecycle::reconcile(state);
+        definitions::reconcile(state);
     }
     answer
 }
@@ -489,7 +487,7 @@ fn dispatch(
         ("binding", "create") => request.bind(state),
         ("", "create") if request.resource.storage == "bindings" => request.bind(state),
         ("eviction", "create") => request.evict(state),
-        ("token", "create") => request.token(state, &shared.accounts),
+        ("token", "create") => request.token(state, &shared.users.accounts),
         (_, "get") => request.get(past.as_ref().unwrap_or(state)),
         (_, "list") => request.list(past.as_ref().unwrap_or(state)),
         ("", "create") => request.create(state),
@@ -600,13 +598,13 @@ fn serve_path(
     }
     match segments {
         [".well-known", "openid-configuration"] => {
-            return Ok(json_response(200, &shared.accounts.discovery(), &[]));
+            return Ok(json_response(200, &shared.users.accounts.discovery(), &[]));
         }
         ["openid", "v1", "jwks"] => {
             return Ok(respond_with(
                 200,
                 "application/jwk-set+json",
-                text_body(shared.accounts.public_keys().to_string()),
+                text_body(shared.users.accounts.public_keys().to_string()),
                 &[],
             ));
         }

@@ -17,10 +17,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::Body;
-use super::target::Target;
-use crate::Shared;
+use super::shared::Shared;
+use crate::access::target::Target;
 use crate::failure::{Cause, Failure, Subject};
-use crate::store::State;
+use crate::storage::State;
 
 /// Default port of kubelets.
 const KUBELET_PORT: u64 = 10250;

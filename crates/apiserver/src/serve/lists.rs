@@ -8,7 +8,7 @@ use hyper::body::{Bytes, Frame};
 use serde_json::Value;
 
 use super::{Body, BodyError, text_body};
-use crate::definitions::objects::in_requested_version;
+use crate::objects::custom::in_requested_version;
 use crate::registry::Resource;
 use crate::verbs::Page;
 
