@@ -11,12 +11,9 @@ mod state;
 mod store;
 
 pub(crate) use self::change::HistoricObject;
-pub(crate) use self::key::Key;
+pub(crate) use self::key::{DEFINITIONS, Key};
 pub(crate) use self::state::State;
 pub(crate) use self::store::Store;
-
-/// Storage name of the definitions of custom resources.
-pub(crate) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 #[cfg(test)]
 mod tests;

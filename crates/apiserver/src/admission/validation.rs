@@ -2,13 +2,14 @@
 //!
 //! The checks are not complete. What is not checked here is accepted if its types are right.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::failure::Cause;
 use crate::registry::Resource;
 use crate::storage::DEFINITIONS;
 
 mod change;
+mod checks;
 pub(crate) mod custom;
 pub(crate) mod definitions;
 mod diff;
@@ -89,35 +90,5 @@ fn contents(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
         "rolebindings.rbac.authorization.k8s.io"
         | "clusterrolebindings.rbac.authorization.k8s.io" => kinds::binding(object, causes),
         _ => {}
-    }
-}
-
-/// Returns the items of a list with their paths.
-fn indexed<'a>(list: &'a Value, path: &str) -> impl Iterator<Item = (String, &'a Value)> {
-    let path = path.to_owned();
-    let list = list.as_array().into_iter().flatten().enumerate();
-    list.map(move |(index, item)| (format!("{path}[{index}]"), item))
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-/// Refuses a value that is not one of these.
-fn one_of(value: &Value, allowed: &[&str], path: &str, causes: &mut Vec<Cause>) {
-    if !allowed.contains(&text(value)) {
-        let allowed: Vec<String> = allowed.iter().map(|&name| name.to_owned()).collect();
-        causes.push(Cause::unsupported(path, &json!(text(value)), &allowed));
-    }
-}
-
-/// Refuses a negative number; a missing one is allowed.
-fn not_negative(value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    if value.as_i64().is_some_and(|number| number < 0) {
-        causes.push(Cause::invalid(
-            path,
-            value,
-            "must be greater than or equal to 0",
-        ));
     }
 }

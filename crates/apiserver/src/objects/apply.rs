@@ -1,6 +1,7 @@
 //! Server-side apply, and the field owners that every write records in `metadata.managedFields`.
 //!
-//! Reading order: [`Tracker`], `owners` (what writes change), `walk` (comparing and merging values), `types`, `fields`.
+//! Reading order: [`Tracker`], `owners` (what writes change), `fields` and `types` (what a set of fields and a type are), `walk` (the fields of
+//! a value), `check`, `compare`, `merge`, and `scale` (owners as the `scale` subresource shows them).
 
 use serde_json::{Map, Value, json};
 
@@ -12,8 +13,12 @@ use crate::failure::Failure;
 use crate::registry::Resource;
 use crate::schema::Node;
 
+mod check;
+mod compare;
 mod fields;
+mod merge;
 mod owners;
+mod pairs;
 mod scale;
 mod types;
 mod walk;
@@ -209,7 +214,7 @@ impl<'a> Tracker<'a> {
         if !configuration["metadata"]["managedFields"].is_null() {
             return Err(Failure::bad_request("metadata.managedFields must be nil"));
         }
-        let wrong = walk::validate(Type::new(self.resource.schema()), configuration, false);
+        let wrong = check::validate(Type::new(self.resource.schema()), configuration, false);
         let why = match wrong.as_slice() {
             [] => return Ok(()),
             [one] => one.clone(),
@@ -239,7 +244,7 @@ impl<'a> Tracker<'a> {
             return conflicts;
         };
         let ty = Type::new(self.resource.schema());
-        let since = walk::compare(ty, &last, object);
+        let since = compare::compare(ty, &last, object);
         let unchanged = walk::fields(ty, &last)
             .difference(&since.set())
             .difference(&since.removed);

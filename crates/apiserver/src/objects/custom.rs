@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::registry::{Custom, Resource};
 use crate::schema::Node;
 use crate::schema::decode::{self, Findings};
+use crate::values::fields::join;
 
 /// Fields that every object has, whatever its schema says.
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -152,7 +153,7 @@ pub(crate) fn prune(
                 if has_meta && META.contains(&name.as_str()) {
                     return true;
                 }
-                let path = decode::join(path, name);
+                let path = join(path, name);
                 match schema.and_then(|schema| Field::find(schema, name)) {
                     Some(found) => {
                         prune(found.schema(), inner, false, &path, unknown);
@@ -305,7 +306,7 @@ fn decode_metadata(object: &mut Value, path: &str, found: &mut Findings) {
         *given = json!({});
     }
     let read = decode::decode(Node::object_meta(), given);
-    let prefix = decode::join(path, "metadata");
+    let prefix = join(path, "metadata");
     found
         .unknown
         .extend(read.unknown.iter().map(|name| format!("{prefix}.{name}")));
@@ -330,7 +331,7 @@ fn decode_embedded(
     if !is_root && is_embedded(schema) && value.is_object() {
         for name in ["apiVersion", "kind"] {
             if let Some(given) = value.get(name).filter(|given| !given.is_string()) {
-                let path = decode::join(path, name);
+                let path = join(path, name);
                 let why = format!("{path}: Invalid value: {given}: must be a string");
                 found.undecodable.get_or_insert(why);
             }
@@ -341,7 +342,7 @@ fn decode_embedded(
         Value::Object(fields) => {
             for (name, inner) in fields {
                 if let Some(Field::Schema(schema)) = Field::find(schema, name) {
-                    decode_embedded(schema, inner, false, &decode::join(path, name), found);
+                    decode_embedded(schema, inner, false, &join(path, name), found);
                 }
             }
         }

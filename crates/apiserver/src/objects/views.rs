@@ -5,10 +5,11 @@ use serde_json::{Map, Value, json};
 use crate::registry::Resource;
 
 mod cells;
+mod columns;
+mod network;
 mod policies;
+mod storage;
 mod workloads;
-
-use crate::registry::columns;
 
 /// How an object is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,6 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 use serde_json_path::JsonPath;
 
-use super::resource::Resource;
-
 /// By storage name: name, type, format, priority and description of each column.
 static BUILT_IN: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../corpus/facts/columns.json")).unwrap_or_default()
@@ -56,6 +54,11 @@ impl PrinterColumn {
                 }
             })
             .collect()
+    }
+
+    /// Returns the column as tables show it.
+    pub(crate) fn definition(&self) -> &Value {
+        &self.definition
     }
 
     /// Returns the cell of an object.
@@ -150,34 +153,6 @@ fn definition(name: &str, kind: &str, format: &str, description: &str, priority:
     })
 }
 
-/// Returns the columns of a resource's tables.
-pub(crate) fn definitions(resource: &Resource) -> Value {
-    if let Some(custom) = &resource.custom {
-        let name = definition("Name", "string", "name", described("Name"), &Value::Null);
-        return std::iter::once(name)
-            .chain(
-                custom
-                    .columns
-                    .iter()
-                    .map(|column| column.definition.clone()),
-            )
-            .collect();
-    }
-    match BUILT_IN.get(&resource.storage).and_then(Value::as_array) {
-        Some(columns) => columns
-            .iter()
-            .map(|column| {
-                let text = |index: usize| column[index].as_str().unwrap_or_default();
-                definition(text(0), text(1), text(2), text(4), &column[3])
-            })
-            .collect(),
-        None => json!([
-            definition("Name", "string", "name", described("Name"), &Value::Null),
-            definition("Created At", "date", "", described("Age"), &Value::Null),
-        ]),
-    }
-}
-
 /// Returns the description of a column that many kinds have.
 fn described(name: &str) -> &'static str {
     let columns = BUILT_IN.get("configmaps").and_then(Value::as_array);
@@ -188,6 +163,26 @@ fn described(name: &str) -> &'static str {
     column
         .and_then(|column| column[4].as_str())
         .unwrap_or_default()
+}
+
+/// Returns the columns of a built-in resource by its storage name; `None` for a resource without columns of its own.
+pub(crate) fn of_built_in(storage: &str) -> Option<Value> {
+    let columns = BUILT_IN.get(storage)?.as_array()?.iter();
+    let shown = columns.map(|column| {
+        let text = |index: usize| column[index].as_str().unwrap_or_default();
+        definition(text(0), text(1), text(2), text(4), &column[3])
+    });
+    Some(shown.collect())
+}
+
+/// Returns the column of the names.
+pub(crate) fn name() -> Value {
+    definition("Name", "string", "name", described("Name"), &Value::Null)
+}
+
+/// Returns the column of the times of creation, of kinds without columns of their own.
+pub(crate) fn created_at() -> Value {
+    definition("Created At", "date", "", described("Age"), &Value::Null)
 }
 
 #[cfg(test)]

@@ -14,102 +14,128 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// Returns the resources of a definition, one for each served version.
 pub(super) fn resources_of(definition: &Value) -> Vec<Resource> {
-    let spec = &definition["spec"];
-    let names = &definition["status"]["acceptedNames"];
     if !is_true(definition, "Established") {
         return Vec::new();
     }
-    let mut versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
-    let storage = versions.iter().find(|version| version["storage"] == true);
-    let storage_version = storage
-        .map(|version| text(&version["name"]))
-        .unwrap_or_default();
-    let storage_schema = storage.map_or(Value::Null, |version| {
-        with_meta(&version["schema"]["openAPIV3Schema"])
-    });
-    let storage_schema = Arc::new(storage_schema);
-    let schemas = versions.iter().map(|version| {
-        (
-            text(&version["name"]),
-            with_meta(&version["schema"]["openAPIV3Schema"]),
-        )
-    });
-    let schemas = Arc::new(schemas.collect::<Vec<_>>());
+    let mut versions: Vec<&Value> = definition["spec"]["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    let common = Common::of(definition, &versions);
     versions.sort_by_cached_key(|version| Priority::of(&text(&version["name"])));
-    let group = text(&spec["group"]);
     versions
         .into_iter()
         .filter(|version| version["served"] == true)
-        .map(|version| {
-            let raw = version["schema"]["openAPIV3Schema"].clone();
-            let plural = text(&names["plural"]);
-            let subresources = custom_subresources(version, &group, &text(&names["kind"]));
-            let warning = || {
-                let kind = text(&names["kind"]);
-                let name = text(&version["name"]);
-                let newer = spec["versions"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .find(|other| other["served"] == true && other["deprecated"] != true);
-                match newer.and_then(|newer| newer["name"].as_str()) {
-                    Some(newer) => {
-                        format!("{group}/{name} {kind} is deprecated; use {group}/{newer} {kind}")
-                    }
-                    None => format!("{group}/{name} {kind} is deprecated"),
-                }
-            };
-            let deprecation = (version["deprecated"] == true).then(|| {
+        .map(|version| common.resource(version))
+        .collect()
+}
+
+/// What all versions of a definition have in common.
+struct Common<'a> {
+    definition: &'a Value,
+    group: String,
+    storage_version: String,
+    storage_schema: Arc<Value>,
+    /// All versions and their schemas.
+    schemas: Arc<Vec<(String, Value)>>,
+}
+
+impl<'a> Common<'a> {
+    fn of(definition: &'a Value, versions: &[&Value]) -> Self {
+        let schema_of = |version: &Value| with_meta(&version["schema"]["openAPIV3Schema"]);
+        let storage = versions.iter().find(|version| version["storage"] == true);
+        let schemas = versions
+            .iter()
+            .map(|version| (text(&version["name"]), schema_of(version)));
+        Self {
+            definition,
+            group: text(&definition["spec"]["group"]),
+            storage_version: storage
+                .map(|version| text(&version["name"]))
+                .unwrap_or_default(),
+            storage_schema: Arc::new(storage.map_or(Value::Null, |version| schema_of(version))),
+            schemas: Arc::new(schemas.collect()),
+        }
+    }
+
+    /// Returns the resource of a version.
+    fn resource(&self, version: &Value) -> Resource {
+        let names = &self.definition["status"]["acceptedNames"];
+        let raw = &version["schema"]["openAPIV3Schema"];
+        let plural = text(&names["plural"]);
+        Resource {
+            group: self.group.clone(),
+            version: text(&version["name"]),
+            singular: text(&names["singular"]),
+            kind: text(&names["kind"]),
+            list_kind: text(&names["listKind"]),
+            namespaced: self.definition["spec"]["scope"] == "Namespaced",
+            short_names: strings(&names["shortNames"]),
+            categories: strings(&names["categories"]),
+            verbs: [
+                "delete",
+                "deletecollection",
+                "get",
+                "list",
+                "patch",
+                "create",
+                "update",
+                "watch",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+            subresources: custom_subresources(version, &self.group, &text(&names["kind"])),
+            storage: storage_name(&self.group, &plural),
+            schema: with_meta(raw),
+            custom: Some(self.custom(version, raw)),
+            plural,
+        }
+    }
+
+    /// Returns what only custom resources have.
+    fn custom(&self, version: &Value, raw: &Value) -> Custom {
+        Custom {
+            status: version["subresources"]["status"].is_object(),
+            scale: scale_paths(&version["subresources"]["scale"]),
+            selectable: version["selectableFields"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|field| field["jsonPath"].as_str())
+                .map(|path| path.trim_start_matches('.').to_owned())
+                .collect(),
+            rules: Rules::compile(raw),
+            storage_version: self.storage_version.clone(),
+            storage_schema: Arc::clone(&self.storage_schema),
+            versions: Arc::clone(&self.schemas),
+            terminating: is_true(self.definition, "Terminating"),
+            columns: PrinterColumn::of_version(version),
+            deprecation: (version["deprecated"] == true).then(|| {
                 version["deprecationWarning"]
                     .as_str()
-                    .map_or_else(warning, str::to_owned)
-            });
-            Resource {
-                group: group.clone(),
-                version: text(&version["name"]),
-                singular: text(&names["singular"]),
-                kind: text(&names["kind"]),
-                list_kind: text(&names["listKind"]),
-                namespaced: spec["scope"] == "Namespaced",
-                short_names: strings(&names["shortNames"]),
-                categories: strings(&names["categories"]),
-                verbs: [
-                    "delete",
-                    "deletecollection",
-                    "get",
-                    "list",
-                    "patch",
-                    "create",
-                    "update",
-                    "watch",
-                ]
-                .map(str::to_owned)
-                .to_vec(),
-                subresources,
-                storage: storage_name(&group, &plural),
-                schema: with_meta(&raw),
-                custom: Some(Custom {
-                    status: version["subresources"]["status"].is_object(),
-                    scale: scale_paths(&version["subresources"]["scale"]),
-                    selectable: version["selectableFields"]
-                        .as_array()
-                        .into_iter()
-                        .flatten()
-                        .filter_map(|field| field["jsonPath"].as_str())
-                        .map(|path| path.trim_start_matches('.').to_owned())
-                        .collect(),
-                    rules: Rules::compile(&raw),
-                    storage_version: storage_version.clone(),
-                    storage_schema: Arc::clone(&storage_schema),
-                    versions: Arc::clone(&schemas),
-                    terminating: is_true(definition, "Terminating"),
-                    columns: PrinterColumn::of_version(version),
-                    deprecation,
-                }),
-                plural,
+                    .map_or_else(|| self.deprecation(version), str::to_owned)
+            }),
+        }
+    }
+
+    /// Returns the warning about a deprecated version that has no warning of its own.
+    fn deprecation(&self, version: &Value) -> String {
+        let group = &self.group;
+        let kind = text(&self.definition["status"]["acceptedNames"]["kind"]);
+        let name = text(&version["name"]);
+        let newer = self.definition["spec"]["versions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|other| other["served"] == true && other["deprecated"] != true);
+        match newer.and_then(|newer| newer["name"].as_str()) {
+            Some(newer) => {
+                format!("{group}/{name} {kind} is deprecated; use {group}/{newer} {kind}")
             }
-        })
-        .collect()
+            None => format!("{group}/{name} {kind} is deprecated"),
+        }
+    }
 }
 
 /// Rank of a version: stable ones first, then betas and alphas, newer before older, then all other names.

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::node::Node;
+use crate::values::fields::join;
 use crate::values::{quantity, times};
 
 /// Findings about an object.
@@ -146,15 +147,6 @@ fn has_type(schema: Node<'_>, value: &Value) -> bool {
         }
         "number" => value.is_number(),
         _ => true,
-    }
-}
-
-/// Returns the path of a field.
-pub(crate) fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
     }
 }
 

@@ -2,70 +2,18 @@
 
 use serde_json::{Map, Value};
 
+use self::directives::{
+    DELETE_FROM, DIRECTIVE, ELEMENT_ORDER, retain_keys, unknown_directive, without_directives,
+    without_nulls_and_directives,
+};
+pub(crate) use self::error::Error;
+use self::order::{arrange, check_order, is_same_item, position};
 use super::node::Node;
-use crate::values::go::{go_map, go_text};
+use crate::values::go::go_text;
 
-const DIRECTIVE: &str = "$patch";
-const RETAIN_KEYS: &str = "$retainKeys";
-const DELETE_FROM: &str = "$deleteFromPrimitiveList";
-const ELEMENT_ORDER: &str = "$setElementOrder";
-
-/// Why a patch cannot be applied. The texts are those of a real server.
-#[derive(Debug, PartialEq, thiserror::Error)]
-pub(crate) enum Error {
-    /// A `$deleteFromPrimitiveList` that names no list.
-    #[error("invalid patch format of primitive list")]
-    PrimitiveList,
-    /// A `$retainKeys` that is not a list, or that does not name all fields which the patch sets.
-    #[error("invalid patch format of retainKeys")]
-    RetainKeys,
-    /// A `$setElementOrder` that is not a list or names no list.
-    #[error("invalid patch format of setElementOrder list")]
-    ElementOrder,
-    /// The items of the patch have another order than its `$setElementOrder`.
-    #[error("The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n")]
-    Order {
-        /// Items of the patch.
-        patch: String,
-        /// Order of the directive.
-        order: String,
-    },
-    /// An item without the merge key of its list.
-    #[error("map: {item} does not contain declared merge key: {key}")]
-    NoMergeKey {
-        /// The item.
-        item: String,
-        /// The field.
-        key: String,
-    },
-    /// A `$patch` with an unknown value.
-    #[error("unknown patch type: {directive} in map: {item}")]
-    Directive {
-        /// The value.
-        directive: String,
-        /// The object that has it.
-        item: String,
-    },
-    /// A list of objects for which the schema names no key.
-    #[error("cannot merge lists without merge key for {0}")]
-    NoKeyOfList(String),
-    /// A value that should be a list.
-    #[error("expected a []interface {{}}, but received a {0}")]
-    NoList(&'static str),
-    /// A list with objects and other values.
-    #[error("list element types are not identical")]
-    Mixed,
-}
-
-impl Error {
-    /// Returns whether the error is a bad request; otherwise it is a server error.
-    pub(crate) fn is_bad_request(&self) -> bool {
-        matches!(
-            self,
-            Self::PrimitiveList | Self::RetainKeys | Self::ElementOrder
-        )
-    }
-}
+mod directives;
+mod error;
+mod order;
 
 /// How a field is merged, according to the schema.
 struct Strategy<'a> {
@@ -161,41 +109,6 @@ fn merge(
     Ok(original)
 }
 
-fn unknown_directive(item: &Map<String, Value>) -> Error {
-    Error::Directive {
-        directive: item.get(DIRECTIVE).map_or_else(String::new, plain),
-        item: go_map(item),
-    }
-}
-
-fn plain(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn retain_keys(
-    original: &mut Map<String, Value>,
-    patch: &mut Map<String, Value>,
-) -> Result<(), Error> {
-    let Some(retained) = patch.remove(RETAIN_KEYS) else {
-        return Ok(());
-    };
-    let retained = retained.as_array().ok_or(Error::RetainKeys)?;
-    let is_retained = |name: &str| retained.iter().any(|key| key == name);
-    let is_listed = patch.iter().all(|(name, value)| {
-        value.is_null()
-            || name.starts_with(DELETE_FROM)
-            || name.starts_with(ELEMENT_ORDER)
-            || is_retained(name)
-    });
-    if !is_listed {
-        return Err(Error::RetainKeys);
-    }
-    original.retain(|name, _| is_retained(name));
-    Ok(())
-}
-
 /// Merges the lists whose order the patch sets, and removes them from the patch.
 fn ordered_lists(
     schema: Node<'_>,
@@ -265,71 +178,6 @@ fn go_type(value: Option<&Value>) -> &'static str {
         Some(Value::Number(number)) if number.is_f64() => "float64",
         Some(Value::Number(_)) => "int64",
         Some(Value::Null) | None => "%!s(<nil>)",
-    }
-}
-
-fn check_order(given: &[Value], order: &[Value], key: &str) -> Result<(), Error> {
-    if order.is_empty() || given.is_empty() {
-        return Ok(());
-    }
-    let mut rest = order.iter();
-    let in_order = given
-        .iter()
-        .filter(|item| item.get(DIRECTIVE).is_none())
-        .all(|item| rest.any(|listed| is_same_item(item, listed, key)));
-    if in_order {
-        Ok(())
-    } else {
-        Err(Error::Order {
-            patch: Value::from(given.to_vec()).to_string(),
-            order: Value::from(order.to_vec()).to_string(),
-        })
-    }
-}
-
-/// Returns whether two values are the same item.
-fn is_same_item(left: &Value, right: &Value, key: &str) -> bool {
-    if key.is_empty() {
-        left == right
-    } else {
-        left.get(key).is_some() && left.get(key) == right.get(key)
-    }
-}
-
-fn position(list: &[Value], item: &Value, key: &str) -> Option<usize> {
-    list.iter().position(|other| is_same_item(item, other, key))
-}
-
-/// Arranges items: those of the patch in its order, the others in their position on the server relative to those.
-fn arrange(merged: Vec<Value>, order: &[Value], server_order: &[Value], key: &str) -> Vec<Value> {
-    let (mut patched, mut others): (Vec<Value>, Vec<Value>) = merged
-        .into_iter()
-        .partition(|item| position(order, item, key).is_some());
-    patched.sort_by_key(|item| position(order, item, key));
-    others.sort_by_key(|item| position(server_order, item, key).unwrap_or(usize::MAX));
-    let mut arranged = Vec::with_capacity(patched.len() + others.len());
-    let (mut patched, mut others) = (
-        patched.into_iter().peekable(),
-        others.into_iter().peekable(),
-    );
-    loop {
-        let takes_other = match (others.peek(), patched.peek()) {
-            (None, None) => return arranged,
-            (Some(_), None) => true,
-            (None, Some(_)) => false,
-            (Some(other), Some(patched)) => {
-                let places = (
-                    position(server_order, other, key),
-                    position(server_order, patched, key),
-                );
-                matches!(places, (Some(other), Some(patched)) if other < patched)
-            }
-        };
-        arranged.extend(if takes_other {
-            others.next()
-        } else {
-            patched.next()
-        });
     }
 }
 
@@ -406,49 +254,6 @@ fn merge_lists(
         }
     }
     Ok(arrange(original, &plain_items, &server_order, key))
-}
-
-fn without_nulls_and_directives(mut value: Value) -> Option<Value> {
-    drop_nulls(&mut value);
-    without_directives(value)
-}
-
-fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, field| !field.is_null());
-            fields.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(list) => list.iter_mut().for_each(drop_nulls),
-        _ => {}
-    }
-}
-
-/// Removes the directives of a value that was not merged with anything; `None` when a directive deletes the value.
-fn without_directives(value: Value) -> Option<Value> {
-    match value {
-        Value::Object(fields) => {
-            if fields.get(DIRECTIVE).is_some_and(|word| word == "delete") {
-                return None;
-            }
-            Some(Value::Object(
-                fields
-                    .into_iter()
-                    .filter(|(name, _)| {
-                        name != DIRECTIVE
-                            && name != RETAIN_KEYS
-                            && !name.starts_with(DELETE_FROM)
-                            && !name.starts_with(ELEMENT_ORDER)
-                    })
-                    .filter_map(|(name, field)| Some((name, without_directives(field)?)))
-                    .collect(),
-            ))
-        }
-        Value::Array(list) => Some(Value::Array(
-            list.into_iter().filter_map(without_directives).collect(),
-        )),
-        other => Some(other),
-    }
 }
 
 #[cfg(test)]

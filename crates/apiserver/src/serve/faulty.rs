@@ -12,8 +12,9 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::answers::{Body, json_response, respond_with, text_body};
+use super::requests::LARGEST_BODY;
 use super::shared::Shared;
-use super::{Body, LARGEST_BODY, json_response, respond_with, text_body};
 use crate::access::authz::Attributes;
 use crate::access::identity::User;
 use crate::failure::Failure;

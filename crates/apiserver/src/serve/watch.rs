@@ -12,8 +12,8 @@ use hyper::body::{Bytes, Frame};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::answers::{Body, BodyError, ClosedByFault, respond_with};
 use super::shared::Shared;
-use super::{Body, BodyError, ClosedByFault, respond_with};
 use crate::access::target::is_true;
 use crate::failure::Failure;
 use crate::faults::{Effects, OpenWatch, WatchEnd};

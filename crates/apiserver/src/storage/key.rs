@@ -2,6 +2,9 @@
 
 use std::cmp::Ordering;
 
+/// Storage name of the definitions of custom resources.
+pub(crate) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
 /// The key of an object. Keys are sorted by the paths `namespace/name`, as lists are, so `a-b/x` is before `a/x`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {

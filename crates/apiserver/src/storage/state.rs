@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::DEFINITIONS;
 use super::change::{Change, HistoricObject};
-use super::key::Key;
+use super::key::{DEFINITIONS, Key};
 
 /// Number of newest changes whose objects are kept as values. Older ones are kept as texts, which take a tenth of the memory.
 pub(super) const MAX_VALUES: usize = 1024;

@@ -45,3 +45,12 @@ pub(crate) fn copy_part(from: &Value, to: &mut Value, part: &str, field: &str) {
 pub(crate) fn remove(object: &mut Value, field: &str) -> Option<Value> {
     object.as_object_mut()?.remove(field)
 }
+
+/// Returns the path of a field.
+pub(crate) fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}

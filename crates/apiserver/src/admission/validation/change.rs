@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{internal, text};
+use super::checks::text;
+use super::internal;
 use crate::failure::Cause;
 use crate::registry::Resource;
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::failure::{Cause, NO_PATH};
 use crate::registry::Resource;
 use crate::schema::Node;
+use crate::values::fields::join;
 
 mod embedded;
 mod scale;
@@ -177,14 +178,6 @@ fn type_name(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
-    }
-}
-
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
     }
 }
 

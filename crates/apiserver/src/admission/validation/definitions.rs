@@ -11,6 +11,7 @@ mod conversion;
 mod defaults;
 mod go;
 mod hub;
+mod parts;
 mod path;
 mod rules;
 mod schema;
@@ -96,20 +97,6 @@ fn stored_versions(stored: &Value, spec: &Spec<'_>, causes: &mut Vec<Cause>) {
             ));
         }
     }
-}
-
-/// Returns the entries of an object of schemas; none of anything else.
-fn schemas(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    value.as_object().into_iter().flatten()
-}
-
-/// Returns the items of a list with their indexes.
-fn numbered(value: &Value) -> impl Iterator<Item = (usize, &Value)> {
-    value.as_array().into_iter().flatten().enumerate()
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::checks::{indexed, not_negative, one_of, text};
+use super::names;
 use super::pod::EFFECTS;
-use super::{indexed, names, not_negative, one_of, text};
 use crate::failure::Cause;
 use crate::registry::Resource;
 use crate::values::quantity::Quantity;

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{indexed, names, text};
+use super::checks::{indexed, text};
+use super::names;
 use crate::failure::Cause;
 use crate::registry::Resource;
 use crate::storage::DEFINITIONS;

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::{indexed, meta, names, one_of, resources, text};
+use super::checks::{indexed, not_negative, one_of, text};
+use super::{meta, names, resources};
 use crate::failure::Cause;
 
 pub(super) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -279,7 +280,7 @@ fn check_probe(probe: &Value, path: &str, causes: &mut Vec<Cause>) {
         "successThreshold",
         "failureThreshold",
     ] {
-        super::not_negative(&probe[field], &format!("{path}.{field}"), causes);
+        not_negative(&probe[field], &format!("{path}.{field}"), causes);
     }
     let must_be_one = path.ends_with("livenessProbe") || path.ends_with("startupProbe");
     if must_be_one && probe["successThreshold"] != 1 {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
-use super::{indexed, text};
+use super::checks::{indexed, text};
 use crate::registry::Resource;
 use crate::values::quantity::Quantity;
 

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{meta, not_negative, one_of, pod, text};
+use super::checks::{not_negative, one_of, text};
+use super::{meta, pod};
 use crate::failure::Cause;
 use crate::objects::selectors;
 use crate::registry::Resource;

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::compare::{self, Comparison};
 use super::fields::{Element, FieldSet, path_text};
 use super::types::Type;
-use super::walk::{self, Comparison};
+use super::{merge, walk};
 
 /// How an owner took its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -192,7 +193,7 @@ impl Owners {
 
     /// Records the owners after a write other than apply.
     pub(crate) fn update(&mut self, writer: &Owner, written: &Write<'_>) {
-        let full = walk::compare(written.ty, written.before, written.after);
+        let full = compare::compare(written.ty, written.before, written.after);
         self.release_fields(None, &full.excluding(written.ignored));
         let set = full
             .set()
@@ -260,7 +261,7 @@ impl Owners {
     ) -> Result<Option<Value>, ApplyError> {
         let ty = written.ty;
         let mut object =
-            walk::merge(ty, written.before, written.after).map_err(ApplyError::Merge)?;
+            merge::merge(ty, written.before, written.after).map_err(ApplyError::Merge)?;
         let set = walk::fields(ty, written.after).recursive_difference(written.ignored);
         let last = self.0.insert(
             applier.clone(),
@@ -273,7 +274,7 @@ impl Owners {
         if let Some(last) = last.as_ref().filter(|last| !last.set.is_empty()) {
             object = self.prune(ty, &object, &last.set);
         }
-        let difference = walk::compare(ty, written.before, &object).excluding(written.ignored);
+        let difference = compare::compare(ty, written.before, &object).excluding(written.ignored);
         if !force {
             let set = difference.set();
             let conflicts: Vec<Conflict> = self

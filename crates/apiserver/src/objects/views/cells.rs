@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{policies, workloads};
+use super::{network, policies, storage, workloads};
 use crate::registry::Resource;
 use crate::values::words::{age, items, text};
 
@@ -16,6 +16,8 @@ pub(super) fn of(resource: &Resource, object: &Value) -> Vec<Value> {
     }
     let created = age(&object["metadata"]["creationTimestamp"]);
     if let Some(cells) = workloads::cells(&resource.storage, object, &created)
+        .or_else(|| network::cells(&resource.storage, object, &created))
+        .or_else(|| storage::cells(&resource.storage, object, &created))
         .or_else(|| policies::cells(&resource.storage, object, &created))
     {
         return cells;

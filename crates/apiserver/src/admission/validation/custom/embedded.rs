@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::join;
 use crate::admission::validation::{meta, names};
 use crate::failure::Cause;
+use crate::values::fields::join;
 
 /// Returns what is wrong with the objects embedded in a value.
 pub(super) fn check(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::text;
+use super::parts::text;
 use crate::failure::Cause;
 
 /// The annotation with the approval.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{numbered, text};
+use super::parts::{check_supported, numbered, text};
 use crate::admission::validation::names;
 use crate::failure::Cause;
 use crate::registry::definition::texts;
@@ -18,7 +18,7 @@ pub(super) fn check(conversion: &Value, causes: &mut Vec<Cause>) {
         return;
     }
     let strategy = text(&conversion["strategy"]);
-    super::spec::check_supported(
+    check_supported(
         strategy,
         &["None", "Webhook"],
         "spec.conversion.strategy",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::schemas;
+use super::parts::schemas;
 use crate::admission::validation::custom;
 use crate::failure::{Cause, NO_PATH};
 use crate::objects::custom::{fill_in_defaults, prune};

@@ -6,7 +6,8 @@ use self::budget::{Budget, Occurrences};
 use self::check::Checker;
 use self::cost::Declared;
 use self::types::Type;
-use super::{go, numbered, path, text};
+use super::parts::{numbered, text};
+use super::{go, path};
 use crate::failure::Cause;
 
 pub(super) mod budget;

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::parts::{numbered, schemas, text};
 use super::rules::budget::{Budget, Occurrences};
 use super::structural::{self, list_keys};
-use super::{defaults, go, numbered, rules, schemas, text};
+use super::{defaults, go, rules};
 use crate::failure::Cause;
 
 /// Types of values.

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::hub::{Parts, Spec, Version};
-use super::{conversion, go, numbered, path, schema, text};
+use super::parts::{check_supported, numbered, text};
+use super::{conversion, go, path, schema};
 use crate::admission::validation::names as forms;
 use crate::failure::Cause;
 use crate::registry::definition::{is_true, texts};
@@ -120,16 +121,6 @@ fn group(group: &str, causes: &mut Vec<Cause>) {
     } else if !group.contains('.') {
         let why = "should be a domain with at least one dot";
         causes.push(Cause::invalid(PATH, &json!(group), why));
-    }
-}
-
-/// Refuses a text that is not one of the known words.
-pub(super) fn check_supported(given: &str, known: &[&str], path: &str, causes: &mut Vec<Cause>) {
-    if given.is_empty() {
-        causes.push(Cause::required(path, ""));
-    } else if !known.contains(&given) {
-        let known: Vec<String> = known.iter().map(|&word| word.to_owned()).collect();
-        causes.push(Cause::unsupported(path, &json!(given), &known));
     }
 }
 

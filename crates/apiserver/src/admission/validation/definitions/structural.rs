@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{numbered, schemas, text};
+use super::parts::{numbered, schemas, text};
 use crate::failure::Cause;
 use crate::registry::definition::texts;
 

@@ -16,10 +16,12 @@ mod kind;
 mod macros;
 mod path;
 mod signatures;
+mod sizes;
+mod substitution;
 mod typed;
 mod walk;
 
-pub(super) use self::declared::Declared;
+pub(super) use self::kind::Declared;
 pub(super) use self::macros::variables as macro_variables;
 
 /// Returns the highest cost of evaluating an expression about a value; `None` for an expression that is wrong or not understood.

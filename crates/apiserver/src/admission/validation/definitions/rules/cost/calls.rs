@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::bounds::Bounds;
 use super::kind::Kind;
+use super::sizes::{LIST_COST, ONE, Operand, Sizes};
 use super::typed::{Form, Node};
-use super::walk::{LIST_COST, Operand, Walk};
 
 /// Cost of reading a character.
 const COST_PER_CHARACTER: f64 = 0.1;
@@ -22,8 +22,6 @@ const MAX_FORMAT_NAME_LENGTH: u64 = 64;
 const AUTHORIZATION_COST: u64 = 350_000;
 /// Cost of a requirement of a selector: its structure and its list of values.
 const REQUIREMENT_COST: f64 = 50.0;
-/// Cost of most calls.
-const ONE: Bounds = Bounds::exactly(1);
 
 /// A call, with one of the overloads that fit.
 #[derive(Debug)]
@@ -65,21 +63,21 @@ impl Estimate {
 }
 
 /// Returns the cost of a call with its arguments.
-pub(super) fn estimate(walk: &mut Walk<'_>, called: &ResolvedCall<'_>) -> Estimate {
+pub(super) fn estimate(known: &mut Sizes<'_>, called: &ResolvedCall<'_>) -> Estimate {
     let costs = called.costs.iter();
     let given = costs.fold(Bounds::default(), |sum, cost| sum.plus(*cost));
-    if let Some(own) = of_collections(walk, called).or_else(|| of_kubernetes(walk, called)) {
+    if let Some(own) = of_collections(known, called).or_else(|| of_kubernetes(known, called)) {
         return Estimate {
             cost: own.cost.plus(given),
             ..own
         };
     }
-    of_language(walk, called, given)
+    of_language(known, called, given)
 }
 
 /// Returns the size of an operand as the libraries ask for it.
-fn size(walk: &Walk<'_>, operand: &Operand<'_>) -> Bounds {
-    let size = operand.size.or_else(|| walk.declared(&operand.path));
+fn size(known: &Sizes<'_>, operand: &Operand<'_>) -> Bounds {
+    let size = operand.size.or_else(|| known.declared(&operand.path));
     size.unwrap_or(Bounds::UNKNOWN)
 }
 
@@ -97,12 +95,12 @@ fn integer_or(operand: &Operand<'_>, otherwise: u64) -> u64 {
 }
 
 /// Estimates functions that make lists, and functions on sets.
-fn of_collections(walk: &Walk<'_>, called: &ResolvedCall<'_>) -> Option<Estimate> {
+fn of_collections(known: &Sizes<'_>, called: &ResolvedCall<'_>) -> Option<Estimate> {
     let making = |factor: f64, size: Bounds| {
         Estimate::sized(size.scaled(factor).plus(ONE).plus(LIST_COST), size)
     };
     let squared = |size: Bounds| size.times(size);
-    let target = called.target.map(|target| size(walk, target));
+    let target = called.target.map(|target| size(known, target));
     Some(match (called.overload, target, called.arguments) {
         ("list_slice", Some(size), [start, end]) => {
             let (start, end) = (integer_or(start, 0), integer_or(end, size.max));
@@ -119,7 +117,7 @@ fn of_collections(walk: &Walk<'_>, called: &ResolvedCall<'_>) -> Option<Estimate
         }
         (sort, Some(size), []) if sort.ends_with("_sort") => making(2.0, squared(size)),
         (sets, None, [one, two]) if sets.starts_with("list_sets_") => {
-            let both = size(walk, one).times(size(walk, two));
+            let both = size(known, one).times(size(known, two));
             let rounds = if sets == "list_sets_equivalent_list" {
                 2.0
             } else {
@@ -132,10 +130,10 @@ fn of_collections(walk: &Walk<'_>, called: &ResolvedCall<'_>) -> Option<Estimate
 }
 
 /// Estimates the functions of Kubernetes' libraries.
-fn of_kubernetes(walk: &Walk<'_>, called: &ResolvedCall<'_>) -> Option<Estimate> {
-    let target = called.target.map(|target| size(walk, target));
-    let first = called.arguments.first().map(|one| size(walk, one));
-    let second = called.arguments.get(1).map(|one| size(walk, one));
+fn of_kubernetes(known: &Sizes<'_>, called: &ResolvedCall<'_>) -> Option<Estimate> {
+    let target = called.target.map(|target| size(known, target));
+    let first = called.arguments.first().map(|one| size(known, one));
+    let second = called.arguments.get(1).map(|one| size(known, one));
     Some(match (called.name, target, first) {
         ("check", ..) => Estimate::of(Bounds::exactly(AUTHORIZATION_COST)),
         (
@@ -184,7 +182,7 @@ fn of_kubernetes(walk: &Walk<'_>, called: &ResolvedCall<'_>) -> Option<Estimate>
             Estimate::of(LIST_COST.plus(reading_cost(size, 1.0)).plus(requirements))
         }
         ("isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf", Some(size), _) => {
-            Estimate::of(comparison_cost(walk, called.target?, size))
+            Estimate::of(comparison_cost(known, called.target?, size))
         }
         ("url" | "jsonpatch.escapeKey", _, Some(size))
         | ("lowerAscii" | "upperAscii" | "substring" | "trim", Some(size), _) => {
@@ -203,7 +201,7 @@ fn of_kubernetes(walk: &Walk<'_>, called: &ResolvedCall<'_>) -> Option<Estimate>
         }
         ("join", Some(count), separator) => {
             let mut size = Bounds::default();
-            if let Some(item) = item_size(walk, called.target?) {
+            if let Some(item) = item_size(known, called.target?) {
                 size = count.times(item.1);
             }
             if let Some(separator) = separator {
@@ -268,19 +266,19 @@ fn of_equality(called: &ResolvedCall<'_>) -> Option<Estimate> {
 }
 
 /// Returns the type of the items of a list, and their size.
-fn item_size(walk: &Walk<'_>, list: &Operand<'_>) -> Option<(Arc<Kind>, Bounds)> {
+fn item_size(known: &Sizes<'_>, list: &Operand<'_>) -> Option<(Arc<Kind>, Bounds)> {
     let kind = Arc::clone(list.node.kind.parts().first()?);
     let size = if list.path.is_empty() {
         None
     } else {
-        walk.declared(&list.path.join("@items"))
+        known.declared(&list.path.join("@items"))
     };
     Some((kind, size.unwrap_or(Bounds::UNKNOWN)))
 }
 
 /// Returns the cost of comparing each item of a list, or each character of a text.
-fn comparison_cost(walk: &Walk<'_>, list: &Operand<'_>, size: Bounds) -> Bounds {
-    let Some((kind, of_item)) = item_size(walk, list) else {
+fn comparison_cost(known: &Sizes<'_>, list: &Operand<'_>, size: Bounds) -> Bounds {
+    let Some((kind, of_item)) = item_size(known, list) else {
         return reading_cost(size, 1.0);
     };
     let mut each = ONE;
@@ -320,7 +318,7 @@ fn replaced_size(text: Bounds, old: Bounds, new: Bounds) -> Bounds {
 }
 
 /// Estimates cel-go's own functions; `given` is the cost of the arguments.
-fn of_language(walk: &mut Walk<'_>, called: &ResolvedCall<'_>, given: Bounds) -> Estimate {
+fn of_language(known: &mut Sizes<'_>, called: &ResolvedCall<'_>, given: Bounds) -> Estimate {
     let with = |cost: Bounds| Estimate::of(cost.plus(given));
     match (called.overload, called.target, called.arguments) {
         ("string_format", Some(target), _) => with(reading_cost(target.size(), 1.0)),
@@ -355,9 +353,9 @@ fn of_language(walk: &mut Walk<'_>, called: &ResolvedCall<'_>, given: Bounds) ->
             Estimate::of(Bounds::new(min, given.max))
         }
         ("conditional", _, [_, one, two]) => {
-            let entries = walk.entry(one.node).zip(walk.entry(two.node));
+            let entries = known.entry(one.node).zip(known.entry(two.node));
             if let Some((one, two)) = entries {
-                walk.keep_entry(called.node, one.or(two));
+                known.keep_entry(called.node, one.or(two));
             }
             let cost = match called.costs {
                 [condition, one, two] => condition.plus(one.or(*two)),
@@ -367,9 +365,9 @@ fn of_language(walk: &mut Walk<'_>, called: &ResolvedCall<'_>, given: Bounds) ->
         }
         ("add_string" | "add_bytes" | "add_list", _, [one, two]) => {
             let size = one.size().plus(two.size());
-            let entries = walk.entry(one.node).zip(walk.entry(two.node));
+            let entries = known.entry(one.node).zip(known.entry(two.node));
             if let Some((one, two)) = entries {
-                walk.keep_entry(called.node, one.or(two));
+                known.keep_entry(called.node, one.or(two));
             }
             let cost = if called.overload == "add_list" {
                 ONE

@@ -7,33 +7,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::kind::{DURATION, Kind, TIMESTAMP};
+use super::kind::{DURATION, Declared, Form, Kind, LARGEST_REQUEST, TIMESTAMP};
 use crate::admission::validation::definitions::rules::types::{escaped, properties};
 
-/// The largest request, in bytes.
-const LARGEST_REQUEST: u64 = 3 * 1024 * 1024;
 /// Longest text of a time or a duration, with its quotes.
 const TIME_LENGTH: u64 = 32;
 /// Length of a date, with its quotes.
 const DATE_LENGTH: u64 = 12;
-
-/// What the schema says about the values of one of its parts.
-#[derive(Debug)]
-pub(in crate::admission::validation::definitions::rules) struct Declared {
-    form: Form,
-    /// Largest number of bytes, items or fields.
-    pub(super) max_size: u64,
-    /// Length of the shortest value as JSON, in bytes.
-    min_length: u64,
-}
-
-#[derive(Debug)]
-enum Form {
-    Scalar(Kind),
-    List(Arc<Declared>),
-    Map(Arc<Declared>),
-    Object(BTreeMap<String, Arc<Declared>>),
-}
 
 impl Declared {
     /// Returns what a schema declares; `None` for a schema that rules cannot see. For an object with `is_object`, the fields that all
@@ -66,45 +46,6 @@ impl Declared {
             max_size,
             min_length,
         }
-    }
-
-    /// Returns the type of the values.
-    pub(super) fn kind(self: &Arc<Self>) -> Kind {
-        match &self.form {
-            Form::Scalar(kind) => kind.clone(),
-            Form::List(items) => Kind::List(Arc::new(items.kind())),
-            Form::Map(values) => {
-                Kind::Map(Arc::new(Kind::named("string")), Arc::new(values.kind()))
-            }
-            Form::Object(_) => Kind::Object(Arc::clone(self)),
-        }
-    }
-
-    /// Returns a field of an object by its name in rules; reserved words may be written without escapes.
-    pub(super) fn field(&self, name: &str) -> Option<&Arc<Self>> {
-        match &self.form {
-            Form::Object(fields) => fields.get(name).or_else(|| fields.get(&escaped(name))),
-            _ => None,
-        }
-    }
-
-    /// Returns the largest size of the value at the end of a path; `None` where the path leaves the schema.
-    pub(super) fn max_size_at(&self, path: &[String]) -> Option<u64> {
-        let Some((step, rest)) = path.split_first() else {
-            return Some(self.max_size);
-        };
-        match (step.as_str(), &self.form) {
-            ("@items" | "@values", Form::List(inner) | Form::Map(inner)) => inner.max_size_at(rest),
-            // keys have no schema and no size
-            ("@keys", Form::Map(_)) => rest.is_empty().then_some(0),
-            (name, Form::Object(fields)) => fields.get(name)?.max_size_at(rest),
-            _ => None,
-        }
-    }
-
-    /// Returns how often a value can occur in an object.
-    pub(in crate::admission::validation::definitions::rules) fn max_occurrences(&self) -> u64 {
-        LARGEST_REQUEST / (self.min_length + 1)
     }
 }
 

@@ -1,14 +1,17 @@
 //! The types of cel-go's checker, which decide what overload a call uses.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::declared::Declared;
+use crate::admission::validation::definitions::rules::types::escaped;
 
 /// Name of the duration type.
 pub(super) const DURATION: &str = "google.protobuf.Duration";
 /// Name of the timestamp type.
 pub(super) const TIMESTAMP: &str = "google.protobuf.Timestamp";
+
+/// The largest request, in bytes.
+pub(super) const LARGEST_REQUEST: u64 = 3 * 1024 * 1024;
 
 /// A type.
 #[derive(Clone, Debug)]
@@ -93,7 +96,7 @@ impl Kind {
     }
 
     /// Returns the same type with other parts.
-    fn with_parts(&self, change: &mut dyn FnMut(&Self) -> Self) -> Self {
+    pub(super) fn with_parts(&self, change: &mut dyn FnMut(&Self) -> Self) -> Self {
         match self {
             Self::List(one) => Self::List(Arc::new(change(one))),
             Self::Optional(one) => Self::Optional(Arc::new(change(one))),
@@ -122,7 +125,7 @@ impl Kind {
     }
 
     /// Returns whether null may be used as a value of it.
-    fn is_nullable(&self) -> bool {
+    pub(super) fn is_nullable(&self) -> bool {
         match self {
             Self::Object(_) | Self::Optional(_) => true,
             // the names of message and library types contain dots
@@ -158,136 +161,6 @@ impl Kind {
     }
 }
 
-/// What type variables were resolved to.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Substitution {
-    bindings: HashMap<usize, Kind>,
-    count: usize,
-}
-
-impl Substitution {
-    /// Makes a new type variable.
-    pub(super) fn new_variable(&mut self) -> Kind {
-        self.count += 1;
-        Kind::Variable(self.count)
-    }
-
-    /// Returns a type whose parameters are replaced by type variables.
-    pub(super) fn instantiate(
-        &mut self,
-        kind: &Kind,
-        variables: &mut HashMap<Arc<str>, Kind>,
-    ) -> Kind {
-        match kind {
-            Kind::Parameter(name) => {
-                let known = variables.get(name).cloned();
-                known.unwrap_or_else(|| {
-                    let variable = self.new_variable();
-                    variables.insert(Arc::clone(name), variable.clone());
-                    variable
-                })
-            }
-            other => other.with_parts(&mut |inner| self.instantiate(inner, variables)),
-        }
-    }
-
-    /// Returns a type with resolved variables. At the end, unresolved variables become `dyn`.
-    pub(super) fn resolved(&self, kind: &Kind, at_the_end: bool) -> Kind {
-        match kind {
-            Kind::Variable(number) => match self.bindings.get(number) {
-                Some(found) => self.resolved(found, at_the_end),
-                None if at_the_end => Kind::Dyn,
-                None => kind.clone(),
-            },
-            other => other.with_parts(&mut |inner| self.resolved(inner, at_the_end)),
-        }
-    }
-
-    /// Returns whether values of the first types may be used as those of the second. What is learned about variables is kept only if so.
-    pub(super) fn unify(&mut self, one: &[Kind], two: &[Kind]) -> bool {
-        let before = self.bindings.clone();
-        let unified = one.len() == two.len()
-            && one
-                .iter()
-                .zip(two)
-                .all(|(one, two)| self.unify_one(one, two));
-        if !unified {
-            self.bindings = before;
-        }
-        unified
-    }
-
-    fn unify_one(&mut self, one: &Kind, two: &Kind) -> bool {
-        if let Kind::Variable(number) = two {
-            let was_bound = self.bindings.contains_key(number);
-            if self.unify_variable(one, *number) {
-                return true;
-            }
-            if was_bound {
-                return false;
-            }
-        }
-        match (one, two) {
-            (Kind::Variable(number), _) => self.unify_variable(two, *number),
-            (Kind::Dyn, _) | (_, Kind::Dyn) => true,
-            (Kind::Named(name), other) | (other, Kind::Named(name)) if &**name == "null_type" => {
-                other.is_nullable()
-            }
-            (Kind::List(_), Kind::List(_))
-            | (Kind::Map(..), Kind::Map(..))
-            | (Kind::Optional(_), Kind::Optional(_)) => {
-                let (one, two) = (one.parts(), two.parts());
-                one.iter()
-                    .zip(two)
-                    .all(|(one, two)| self.unify_one(one, two))
-            }
-            (one, two) => one.is(two),
-        }
-    }
-
-    /// Returns whether a type variable may stand for a type. If so, the variable is set to it.
-    fn unify_variable(&mut self, kind: &Kind, number: usize) -> bool {
-        let variable = Kind::Variable(number);
-        if kind.is(&variable) {
-            return true;
-        }
-        if let Some(known) = self.bindings.get(&number).cloned() {
-            if kind.is(&known) {
-                return true;
-            }
-            if !self.unify_one(kind, &known) {
-                return false;
-            }
-            let wider = kind.most_general(&known);
-            if !self.mentions(&wider, number) {
-                self.bindings.insert(number, wider);
-            }
-            return true;
-        }
-        let is_free = !self.mentions(kind, number);
-        if is_free {
-            self.bindings.insert(number, kind.clone());
-        }
-        is_free
-    }
-
-    fn mentions(&self, kind: &Kind, number: usize) -> bool {
-        match kind {
-            Kind::Variable(other) => {
-                *other == number
-                    || self
-                        .bindings
-                        .get(other)
-                        .is_some_and(|known| self.mentions(known, number))
-            }
-            other => other
-                .parts()
-                .iter()
-                .any(|inner| self.mentions(inner, number)),
-        }
-    }
-}
-
 /// Splits a text at the commas outside of nested brackets.
 pub(super) fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_usize);
@@ -309,6 +182,66 @@ pub(super) fn split(text: &str) -> Vec<&str> {
     parts
 }
 
+/// What the schema says about the values of one of its parts.
+#[derive(Debug)]
+pub(in crate::admission::validation::definitions::rules) struct Declared {
+    pub(super) form: Form,
+    /// Largest number of bytes, items or fields.
+    pub(super) max_size: u64,
+    /// Length of the shortest value as JSON, in bytes.
+    pub(super) min_length: u64,
+}
+
+/// The form of the values.
+#[derive(Debug)]
+pub(super) enum Form {
+    Scalar(Kind),
+    List(Arc<Declared>),
+    Map(Arc<Declared>),
+    Object(BTreeMap<String, Arc<Declared>>),
+}
+
+impl Declared {
+    /// Returns the type of the values.
+    pub(super) fn kind(self: &Arc<Self>) -> Kind {
+        match &self.form {
+            Form::Scalar(kind) => kind.clone(),
+            Form::List(items) => Kind::List(Arc::new(items.kind())),
+            Form::Map(values) => {
+                Kind::Map(Arc::new(Kind::named("string")), Arc::new(values.kind()))
+            }
+            Form::Object(_) => Kind::Object(Arc::clone(self)),
+        }
+    }
+
+    /// Returns a field of an object by its name in rules; reserved words may be written without escapes.
+    pub(super) fn field(&self, name: &str) -> Option<&Arc<Self>> {
+        match &self.form {
+            Form::Object(fields) => fields.get(name).or_else(|| fields.get(&escaped(name))),
+            _ => None,
+        }
+    }
+
+    /// Returns the largest size of the value at the end of a path; `None` where the path leaves the schema.
+    pub(super) fn max_size_at(&self, path: &[String]) -> Option<u64> {
+        let Some((step, rest)) = path.split_first() else {
+            return Some(self.max_size);
+        };
+        match (step.as_str(), &self.form) {
+            ("@items" | "@values", Form::List(inner) | Form::Map(inner)) => inner.max_size_at(rest),
+            // keys have no schema and no size
+            ("@keys", Form::Map(_)) => rest.is_empty().then_some(0),
+            (name, Form::Object(fields)) => fields.get(name)?.max_size_at(rest),
+            _ => None,
+        }
+    }
+
+    /// Returns how often a value can occur in an object.
+    pub(in crate::admission::validation::definitions::rules) fn max_occurrences(&self) -> u64 {
+        LARGEST_REQUEST / (self.min_length + 1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,24 +256,5 @@ mod tests {
         let items = values.parts()[0];
         assert!(matches!(&**items, Kind::Optional(inner) if matches!(**inner, Kind::Parameter(_))));
         assert!(Kind::parse("wrapper(int)").is_none());
-    }
-
-    #[test]
-    fn open_types_are_found_by_what_is_given() {
-        let mut substitution = Substitution::default();
-        let mut variables = HashMap::new();
-        let wanted = Kind::parse("list(<T>)").unwrap();
-        let wanted = substitution.instantiate(&wanted, &mut variables);
-        let texts = Kind::parse("list(string)").unwrap();
-        let amounts = Kind::parse("list(int)").unwrap();
-        let variable = Kind::List(Arc::new(substitution.new_variable()));
-        assert!(substitution.unify(
-            &[texts.clone(), variable.clone()],
-            &[wanted.clone(), wanted.clone()]
-        ));
-        assert!(substitution.resolved(&variable, true).is(&texts));
-        assert!(!substitution.unify(&[amounts], &[wanted]));
-        let any = substitution.new_variable();
-        assert!(matches!(substitution.resolved(&any, true), Kind::Dyn));
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, SelectExpr};
 use kube_cel::cel::parser::Expression;
 
-use super::declared::Declared;
-use super::kind::{Kind, Substitution};
+use super::kind::{Declared, Kind};
 use super::macros;
 use super::signatures::{self, Overload};
+use super::substitution::Substitution;
 use crate::admission::validation::definitions::rules::functions::TYPES;
 
 /// A part of an expression.
