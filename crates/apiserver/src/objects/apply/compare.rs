@@ -6,7 +6,6 @@ use super::check::check_scalar;
 use super::fields::{Element, FieldSet};
 use super::pairs::{entry, group, grouped, items, names};
 use super::types::{Form, Type};
-use super::walk::fields;
 
 /// The differences between two values.
 #[derive(Clone, Debug, Default, PartialEq)]

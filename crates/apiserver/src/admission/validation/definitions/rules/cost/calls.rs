@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::bounds::Bounds;
 use super::kind::Kind;
-use super::sizes::{LIST_COST, ONE, Operand, Sizes};
+use super::sizes::{Known, LIST_COST, ONE, Operand};
 use super::typed::{Form, Node};
 
 /// Cost of reading a character.
@@ -63,7 +63,7 @@ impl Estimate {
 }
 
 /// Returns the cost of a call with its arguments.
-pub(super) fn estimate(known: &mut Sizes<'_>, called: &ResolvedCall<'_>) -> Estimate {
+pub(super) fn estimate(known: &mut Known<'_>, called: &ResolvedCall<'_>) -> Estimate {
     let costs = called.costs.iter();
     let given = costs.fold(Bounds::default(), |sum, cost| sum.plus(*cost));
     if let Some(own) = of_collections(known, called).or_else(|| of_kubernetes(known, called)) {
@@ -76,7 +76,7 @@ pub(super) fn estimate(known: &mut Sizes<'_>, called: &ResolvedCall<'_>) -> Esti
 }
 
 /// Returns the size of an operand as the libraries ask for it.
-fn size(known: &Sizes<'_>, operand: &Operand<'_>) -> Bounds {
+fn size(known: &Known<'_>, operand: &Operand<'_>) -> Bounds {
     let size = operand.size.or_else(|| known.declared(&operand.path));
     size.unwrap_or(Bounds::UNKNOWN)
 }
@@ -95,7 +95,7 @@ fn integer_or(operand: &Operand<'_>, otherwise: u64) -> u64 {
 }
 
 /// Estimates functions that make lists, and functions on sets.
-fn of_collections(known: &Sizes<'_>, called: &ResolvedCall<'_>) -> Option<Estimate> {
+fn of_collections(known: &Known<'_>, called: &ResolvedCall<'_>) -> Option<Estimate> {
     let making = |factor: f64, size: Bounds| {
         Estimate::sized(size.scaled(factor).plus(ONE).plus(LIST_COST), size)
     };
@@ -130,7 +130,7 @@ fn of_collections(known: &Sizes<'_>, called: &ResolvedCall<'_>) -> Option<Estima
 }
 
 /// Estimates the functions of Kubernetes' libraries.
-fn of_kubernetes(known: &Sizes<'_>, called: &ResolvedCall<'_>) -> Option<Estimate> {
+fn of_kubernetes(known: &Known<'_>, called: &ResolvedCall<'_>) -> Option<Estimate> {
     let target = called.target.map(|target| size(known, target));
     let first = called.arguments.first().map(|one| size(known, one));
     let second = called.arguments.get(1).map(|one| size(known, one));
@@ -266,7 +266,7 @@ fn of_equality(called: &ResolvedCall<'_>) -> Option<Estimate> {
 }
 
 /// Returns the type of the items of a list, and their size.
-fn item_size(known: &Sizes<'_>, list: &Operand<'_>) -> Option<(Arc<Kind>, Bounds)> {
+fn item_size(known: &Known<'_>, list: &Operand<'_>) -> Option<(Arc<Kind>, Bounds)> {
     let kind = Arc::clone(list.node.kind.parts().first()?);
     let size = if list.path.is_empty() {
         None
@@ -277,7 +277,7 @@ fn item_size(known: &Sizes<'_>, list: &Operand<'_>) -> Option<(Arc<Kind>, Bounds
 }
 
 /// Returns the cost of comparing each item of a list, or each character of a text.
-fn comparison_cost(known: &Sizes<'_>, list: &Operand<'_>, size: Bounds) -> Bounds {
+fn comparison_cost(known: &Known<'_>, list: &Operand<'_>, size: Bounds) -> Bounds {
     let Some((kind, of_item)) = item_size(known, list) else {
         return reading_cost(size, 1.0);
     };
@@ -318,7 +318,7 @@ fn replaced_size(text: Bounds, old: Bounds, new: Bounds) -> Bounds {
 }
 
 /// Estimates cel-go's own functions; `given` is the cost of the arguments.
-fn of_language(known: &mut Sizes<'_>, called: &ResolvedCall<'_>, given: Bounds) -> Estimate {
+fn of_language(known: &mut Known<'_>, called: &ResolvedCall<'_>, given: Bounds) -> Estimate {
     let with = |cost: Bounds| Estimate::of(cost.plus(given));
     match (called.overload, called.target, called.arguments) {
         ("string_format", Some(target), _) => with(reading_cost(target.size(), 1.0)),

@@ -1,6 +1,6 @@
 //! What a walk knows about the parts of an expression: their paths in the value, their sizes, and the variables of loops.
 //!
-//! Sizes are looked up at the same moments as in cel-go and kept from then on, because paths to parts may change later (see [`Path`]).
+//! Known are looked up at the same moments as in cel-go and kept from then on, because paths to parts may change later (see [`Path`]).
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) const ONE: Bounds = Bounds::exactly(1);
 /// Cost of making a list.
 pub(super) const LIST_COST: Bounds = Bounds::exactly(10);
 
-/// Sizes of the keys and the values of a list or a map.
+/// Known of the keys and the values of a list or a map.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) is_list: bool,
@@ -63,7 +63,7 @@ impl Operand<'_> {
 
 /// The paths and the sizes that are known during a walk.
 #[derive(Debug)]
-pub(super) struct Sizes<'a> {
+pub(super) struct Known<'a> {
     about: &'a Declared,
     pub(super) locals: Vec<Local>,
     pub(super) paths: HashMap<usize, Path>,
@@ -71,7 +71,7 @@ pub(super) struct Sizes<'a> {
     pub(super) entries: HashMap<usize, Entry>,
 }
 
-impl<'a> Sizes<'a> {
+impl<'a> Known<'a> {
     /// Starts without any knowledge but what the schema declares.
     pub(super) fn new(about: &'a Declared) -> Self {
         Self {

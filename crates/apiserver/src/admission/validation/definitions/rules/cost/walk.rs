@@ -4,7 +4,7 @@ use super::bounds::Bounds;
 use super::calls;
 use super::kind::{Declared, Kind};
 use super::path::Path;
-use super::sizes::{Entry, LIST_COST, ONE, Sizes};
+use super::sizes::{Entry, Known, LIST_COST, ONE};
 use super::typed::{Call, Form, Loop, Node};
 
 /// Cost of making a map.
@@ -13,14 +13,14 @@ const MAP_COST: Bounds = Bounds::exactly(30);
 /// The state of a walk through an expression.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
-    known: Sizes<'a>,
+    known: Known<'a>,
 }
 
 impl<'a> Walk<'a> {
     /// Starts a walk.
     pub(super) fn new(about: &'a Declared) -> Self {
         Self {
-            known: Sizes::new(about),
+            known: Known::new(about),
         }
     }
 
