@@ -12,8 +12,11 @@
 //! no rule is stopped while it runs. The checks of a definition accept loops with two variables, `sortBy` and `optMap`, but the interpreter
 //! does not support them: objects that such a rule applies to are refused.
 //!
-//! Reading order: [`Server::start`], `serve` (connections and routes), `verbs` (what a request does), `admission`, `strategy` and
-//! `validation` (what a write means), `store`.
+//! A room knows only the rooms below it. From below: `failure` (refusals), `values` (plain JSON and texts), `schema` and `storage`,
+//! `registry` (the kinds), `objects` (work on whole objects), `access` (who asks, and what they may do), `faults`, `admission` (what a write
+//! means: defaults, plugins, strategy, validation), `verbs` (what a request does), `serve` (connections, routes, answers), `server`.
+//!
+//! Reading order: [`Server::start`], `serve`, `verbs`, `admission`, `registry`, `storage`.
 
 pub use self::access::audit;
 pub use self::access::identity::User;

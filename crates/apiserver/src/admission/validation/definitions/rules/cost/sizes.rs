@@ -1,6 +1,6 @@
 //! What a walk knows about the parts of an expression: their paths in the value, their sizes, and the variables of loops.
 //!
-//! Known are looked up at the same moments as in cel-go and kept from then on, because paths to parts may change later (see [`Path`]).
+//! Sizes are looked up at the same moments as in cel-go and kept from then on, because paths to parts may change later (see [`Path`]).
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) const ONE: Bounds = Bounds::exactly(1);
 /// Cost of making a list.
 pub(super) const LIST_COST: Bounds = Bounds::exactly(10);
 
-/// Known of the keys and the values of a list or a map.
+/// Sizes of the keys and the values of a list or a map.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) is_list: bool,
