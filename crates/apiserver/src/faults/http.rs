@@ -16,7 +16,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Faults, Rule, RuleId, Selector, WatchEnd};
+use super::control::Faults;
+use super::rule::{Rule, RuleId, Selector, WatchEnd};
 use crate::failure::Failure;
 
 /// Longest outage that a request may ask for: no request can end an outage, because the server is down.

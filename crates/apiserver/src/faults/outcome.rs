@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::open_watch::OpenWatch;
 use super::rule::{Fault, RequestAttributes, RuleId, WatchEnd};
-use super::ticket::{OpenWatch, Ticket};
-use crate::Shared;
+use super::state::State;
+use crate::access::target::{Target, is_watch, query};
 use crate::failure::{Failure, Subject};
-use crate::store;
+use crate::storage;
 
 /// What faults do to a request that is served.
 #[derive(Debug, Default)]
@@ -28,7 +29,11 @@ enum Staleness {
 
 impl Effects {
     /// Returns the state that a read sees; `None` for the present one.
-    pub(crate) fn past_state(&self, state: &store::State, storage: &str) -> Option<store::State> {
+    pub(crate) fn past_state(
+        &self,
+        state: &storage::State,
+        storage: &str,
+    ) -> Option<storage::State> {
         let version = match self.staleness? {
             Staleness::AtVersion(version) => version,
             Staleness::VersionsBack(versions) => state.version().saturating_sub(versions),
@@ -63,129 +68,153 @@ struct Decision {
     staleness: Option<Staleness>,
     answer_lost: bool,
     limit: Option<(u64, WatchEnd)>,
-    outcome: Option<(RuleId, Fault)>,
+    /// What happens instead of an answer; `None` when the request is served.
+    ending: Option<Ending>,
 }
 
-/// Applies the rules to a request. `user` is called only when there are rules or the request is a watch.
-pub(crate) async fn apply_rules(
-    shared: &Arc<Shared>,
-    parts: &http::request::Parts,
-    user: impl FnOnce() -> String,
-) -> Outcome {
-    let attributes = |user| attributes(parts, user);
-    let watching = crate::serve::is_watch(parts);
-    if !watching && !shared.faults.any() {
-        return Outcome::Served(Arc::default());
-    }
-    let attributes = attributes(user());
-    if attributes.path.starts_with("/testing") {
-        return Outcome::Served(Arc::default());
-    }
-    let decision = decide(shared, &attributes);
-    if !decision.delay.is_zero() {
-        tokio::time::sleep(decision.delay).await;
-    }
-    let mut limit = decision.limit;
-    if let Some((rule, fault)) = decision.outcome {
+/// What happens to a request that is not served.
+enum Ending {
+    /// The request is refused.
+    Refused(Failure),
+    /// The watch gets a single event, which says that its version is expired.
+    ExpiredWatch,
+    /// The request is refused in plain text.
+    Busy(u64),
+    /// The request is refused when the time is over or the rule is removed.
+    Hanging(RuleId, Option<Duration>),
+    /// The connection ends.
+    Disconnected,
+}
+
+impl Ending {
+    /// Returns what a fault makes of a request; `None` for a fault that lets the server answer.
+    fn of(fault: &Fault, rule: RuleId, attributes: &RequestAttributes) -> Option<Self> {
         let subject = Subject {
             group: &attributes.group,
             resource: &attributes.resource,
             name: &attributes.name,
         };
-        let refused = match fault {
-            Fault::Conflict => Failure::modified(&subject),
-            Fault::Expired if attributes.verb == "watch" => {
-                limit = Some((0, WatchEnd::Expired));
-                return served(
-                    shared,
-                    attributes,
-                    watching,
-                    decision.staleness,
-                    false,
-                    limit,
-                );
-            }
-            Fault::Expired => Failure::expired(
+        Some(match fault {
+            Fault::Conflict => Self::Refused(Failure::modified(&subject)),
+            Fault::Expired if attributes.verb == "watch" => Self::ExpiredWatch,
+            Fault::Expired => Self::Refused(Failure::expired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
-            ),
+            )),
             Fault::TooManyRequests {
                 retry_after_seconds,
-            } => return Outcome::Busy(retry_after_seconds),
-            Fault::InternalError => Failure::internal("injected fault"),
-            Fault::Unavailable => {
-                Failure::unavailable("the server is currently unable to handle the request")
-            }
+            } => Self::Busy(*retry_after_seconds),
+            Fault::InternalError => Self::Refused(Failure::internal("injected fault")),
+            Fault::Unavailable => Self::Refused(Failure::unavailable(
+                "the server is currently unable to handle the request",
+            )),
             Fault::Hang { milliseconds } => {
                 let time_limit = milliseconds.map(|time| Duration::from_millis(time.get()));
-                hang(shared, rule, time_limit).await;
-                Failure::timeout("request did not complete within the allotted timeout")
+                Self::Hanging(rule, time_limit)
             }
-            _ => return Outcome::Disconnected,
-        };
-        return Outcome::Refused(refused);
+            Fault::Disconnect => Self::Disconnected,
+            Fault::Delay { .. }
+            | Fault::LoseAnswer
+            | Fault::Stale { .. }
+            | Fault::Freeze
+            | Fault::EndWatch { .. } => return None,
+        })
     }
-    served(
-        shared,
-        attributes,
-        watching,
-        decision.staleness,
-        decision.answer_lost,
-        limit,
-    )
 }
 
-fn served(
-    shared: &Arc<Shared>,
-    attributes: RequestAttributes,
-    watching: bool,
-    staleness: Option<Staleness>,
-    answer_lost: bool,
-    limit: Option<(u64, WatchEnd)>,
+impl Decision {
+    /// Adds what a fault does to the answer of a request that is served.
+    fn add(&mut self, fault: &Fault, version: u64) {
+        match fault {
+            Fault::Delay { milliseconds } => self.delay += Duration::from_millis(*milliseconds),
+            Fault::LoseAnswer => self.answer_lost = true,
+            Fault::Stale { versions } => {
+                self.staleness = Some(Staleness::VersionsBack(*versions));
+            }
+            Fault::Freeze => self.staleness = Some(Staleness::AtVersion(version)),
+            Fault::EndWatch { after_events, how } => self.limit = Some((*after_events, *how)),
+            // these end the request
+            Fault::Conflict
+            | Fault::Expired
+            | Fault::TooManyRequests { .. }
+            | Fault::InternalError
+            | Fault::Unavailable
+            | Fault::Hang { .. }
+            | Fault::Disconnect => {}
+        }
+    }
+}
+
+/// Applies the rules to a request. `user` is called only when there are rules or the request is a watch.
+pub(crate) async fn apply_rules(
+    faults: &Arc<State>,
+    parts: &http::request::Parts,
+    user: impl FnOnce() -> String,
 ) -> Outcome {
-    let open = watching.then(|| OpenWatch::new(shared, Ticket::open(shared, attributes, limit)));
+    let watching = is_watch(parts);
+    if !watching && !faults.any() {
+        return Outcome::Served(Arc::default());
+    }
+    let attributes = attributes(parts, user());
+    if attributes.path.starts_with("/testing") {
+        return Outcome::Served(Arc::default());
+    }
+    let mut decision = decide(faults, &attributes);
+    if !decision.delay.is_zero() {
+        tokio::time::sleep(decision.delay).await;
+    }
+    match decision.ending.take() {
+        None => {}
+        Some(Ending::ExpiredWatch) => {
+            decision.answer_lost = false;
+            decision.limit = Some((0, WatchEnd::Expired));
+        }
+        Some(Ending::Refused(failure)) => return Outcome::Refused(failure),
+        Some(Ending::Busy(seconds)) => return Outcome::Busy(seconds),
+        Some(Ending::Hanging(rule, time_limit)) => {
+            hang(faults, rule, time_limit).await;
+            return Outcome::Refused(Failure::timeout(
+                "request did not complete within the allotted timeout",
+            ));
+        }
+        Some(Ending::Disconnected) => return Outcome::Disconnected,
+    }
+    let open =
+        watching.then(|| OpenWatch::new(faults, faults.open_ticket(attributes, decision.limit)));
     Outcome::Served(Arc::new(Effects {
-        staleness,
-        answer_lost,
+        staleness: decision.staleness,
+        answer_lost: decision.answer_lost,
         open: Mutex::new(open),
     }))
 }
 
-fn decide(shared: &Shared, attributes: &RequestAttributes) -> Decision {
+/// Looks for the rules that strike a request. The first fault that decides the outcome ends the search.
+fn decide(faults: &State, attributes: &RequestAttributes) -> Decision {
     let mut decision = Decision::default();
     let mut struck = false;
-    for entry in &mut shared.faults.rules().entries {
+    for entry in &mut faults.rules().entries {
         if !entry.strikes(attributes) {
             continue;
         }
         struck = true;
-        match &entry.rule.fault {
-            Fault::Delay { milliseconds } => {
-                decision.delay += Duration::from_millis(*milliseconds);
-            }
-            Fault::LoseAnswer => decision.answer_lost = true,
-            Fault::Stale { versions } => {
-                decision.staleness = Some(Staleness::VersionsBack(*versions));
-            }
-            Fault::Freeze => decision.staleness = Some(Staleness::AtVersion(entry.version)),
-            Fault::EndWatch { after_events, how } => decision.limit = Some((*after_events, *how)),
-            fault => {
-                decision.outcome = Some((entry.id, fault.clone()));
-                break;
-            }
+        let fault = &entry.rule.fault;
+        decision.ending = Ending::of(fault, entry.id, attributes);
+        if decision.ending.is_some() {
+            break;
         }
+        decision.add(fault, entry.version);
     }
     if struck {
-        shared.faults.strikes.send_modify(|strikes| *strikes += 1);
+        faults.strikes.send_modify(|strikes| *strikes += 1);
     }
     decision
 }
 
 /// Waits until the time is over or the rule is removed.
-async fn hang(shared: &Shared, rule: RuleId, time_limit: Option<Duration>) {
-    let mut generation = shared.faults.generation.subscribe();
+async fn hang(faults: &State, rule: RuleId, time_limit: Option<Duration>) {
+    let mut generation = faults.generation.subscribe();
     let removed = async {
-        while shared.faults.rules().entries.iter().any(|e| e.id == rule) {
-            // the sender is part of `shared`, so it still exists
+        while faults.rules().entries.iter().any(|e| e.id == rule) {
+            // the sender is part of `faults`, so it still exists
             let _ = generation.changed().await;
         }
     };
@@ -200,7 +229,7 @@ async fn hang(shared: &Shared, rule: RuleId, time_limit: Option<Duration>) {
 /// Returns the request's attributes that selectors compare.
 fn attributes(parts: &http::request::Parts, user: String) -> RequestAttributes {
     let path = parts.uri.path();
-    let query = crate::serve::query(parts);
+    let query = query(parts);
     let agent = parts
         .headers
         .get(http::header::USER_AGENT)
@@ -213,7 +242,7 @@ fn attributes(parts: &http::request::Parts, user: String) -> RequestAttributes {
         ..RequestAttributes::default()
     };
     let segments: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    match crate::serve::Target::parse(&segments) {
+    match Target::parse(&segments) {
         Some(target) => {
             target
                 .verb(&parts.method, &query)

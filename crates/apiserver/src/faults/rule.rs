@@ -302,7 +302,15 @@ impl Entry {
             Fault::EndWatch { .. } => attributes.verb == "watch",
             Fault::Stale { .. } => ["get", "list"].contains(&attributes.verb.as_str()),
             Fault::Freeze => ["get", "list", "watch"].contains(&attributes.verb.as_str()),
-            _ => true,
+            Fault::Conflict
+            | Fault::Expired
+            | Fault::TooManyRequests { .. }
+            | Fault::InternalError
+            | Fault::Unavailable
+            | Fault::Hang { .. }
+            | Fault::Delay { .. }
+            | Fault::Disconnect
+            | Fault::LoseAnswer => true,
         }
     }
 

@@ -12,9 +12,11 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Body, LARGEST_BODY, json_response, respond_with, text_body};
-use crate::Shared;
-use crate::authz::{Attributes, User};
+use super::answers::{Body, json_response, respond_with, text_body};
+use super::requests::LARGEST_BODY;
+use super::shared::Shared;
+use crate::access::authz::Attributes;
+use crate::access::identity::User;
 use crate::failure::Failure;
 use crate::faults::{self, Faults};
 
@@ -89,7 +91,7 @@ pub(super) async fn testing(
         .await
         .map_err(|_| Failure::too_large())?
         .to_bytes();
-    let faults = Faults::new(Arc::clone(shared));
+    let faults = Faults::new(Arc::clone(&shared.faults), Arc::clone(&shared.store));
     let answer = faults::http::answer(&faults, &parts.method, segments, &body)?;
     Ok(json_response(200, &answer, &[]))
 }

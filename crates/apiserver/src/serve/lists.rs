@@ -7,8 +7,8 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Bytes, Frame};
 use serde_json::Value;
 
-use super::{Body, BodyError, text_body};
-use crate::definitions::objects::in_requested_version;
+use super::answers::{Body, BodyError, text_body};
+use crate::objects::custom::in_requested_version;
 use crate::registry::Resource;
 use crate::verbs::Page;
 

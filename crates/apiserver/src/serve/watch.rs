@@ -12,17 +12,18 @@ use hyper::body::{Bytes, Frame};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Body, BodyError, ClosedByFault, respond_with};
-use crate::Shared;
-use crate::definitions::objects::in_requested_version;
-use crate::events;
+use super::answers::{Body, BodyError, ClosedByFault, respond_with};
+use super::shared::Shared;
+use crate::access::target::is_true;
 use crate::failure::Failure;
 use crate::faults::{Effects, OpenWatch, WatchEnd};
+use crate::objects::custom::in_requested_version;
+use crate::objects::events;
+use crate::objects::views::View;
 use crate::registry::Resource;
-use crate::store::HistoricObject;
-use crate::strategy::copy;
-use crate::verbs::{Filter, Request, is_true};
-use crate::views::View;
+use crate::storage::HistoricObject;
+use crate::values::fields::copy;
+use crate::verbs::{Filter, Request};
 
 /// How long a watch stays open when the client sets no limit.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::delete::Options;
-use super::{Answer, Request, now};
-use crate::apply::Tracker;
+use super::request::{Answer, Request};
 use crate::failure::{Failure, Subject};
-use crate::pods;
+use crate::objects::apply::Tracker;
+use crate::objects::selectors;
 use crate::registry;
-use crate::selectors;
-use crate::store::{Key, State};
+use crate::storage::{Key, State};
+use crate::values::pods;
+use crate::values::times::now;
 
 const BUDGETS: &str = "poddisruptionbudgets.policy";
 /// Labels of nodes that are copied to a pod when it is bound.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::Request;
+use super::request::Request;
 use crate::failure::{Cause, Failure, Subject};
 use crate::registry;
 
@@ -270,6 +270,18 @@ pub(super) fn not_registered(api_version: &str, kind: &str) -> String {
     format!(
         "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
     )
+}
+
+/// Returns the resource version that an object names, 0 for none.
+pub(super) fn given_version(object: &Value) -> Result<u64, Failure> {
+    match object["metadata"]["resourceVersion"].as_str() {
+        None | Some("") => Ok(0),
+        Some(text) => text.parse().map_err(|_| {
+            Failure::internal_without_reason(format!(
+                "strconv.ParseUint: parsing {text:?}: invalid syntax"
+            ))
+        }),
+    }
 }
 
 #[cfg(test)]

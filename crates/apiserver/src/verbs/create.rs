@@ -2,13 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::update::given_version;
-use super::{Answer, Request, now};
-use crate::admission;
+use super::body::given_version;
+use super::request::{Answer, Request};
+use crate::admission::validation::{self, custom, meta};
+use crate::admission::{plugins, strategy};
 use crate::failure::{Failure, Subject};
-use crate::store::{Key, State};
-use crate::validation::meta;
-use crate::{events, shape, strategy, validation, values};
+use crate::objects::events;
+use crate::schema::shape;
+use crate::storage::{Key, State};
+use crate::values::names::suffix;
+use crate::values::times::now;
 
 /// Longest prefix of a generated name: with the characters that are added it is still a label.
 const LONGEST_PREFIX: usize = 58;
@@ -73,11 +76,11 @@ impl Request<'_> {
         }
         object["metadata"]["creationTimestamp"] = json!(now());
         let attempt = named.attempt(None);
-        admission::admit(state, &attempt, &mut object)?;
+        plugins::admit(state, &attempt, &mut object)?;
         strategy::prepare_create(self.resource, state, &mut object)?;
         self.tidy(&mut object);
         let mut causes = validation::of_new(self.resource, &object);
-        causes.extend(values::validate(
+        causes.extend(custom::validate(
             self.resource,
             self.subresource,
             None,
@@ -112,7 +115,7 @@ impl Request<'_> {
             warnings.extend(meta::finalizer_warnings(None, &object));
         }
         warnings.extend(validation::warnings::of(self.resource, None, &object));
-        admission::charge(state, &attempt, &object, self.dry_run())?;
+        plugins::charge(state, &attempt, &object, self.dry_run())?;
         let body = if self.dry_run() {
             object
         } else {
@@ -213,13 +216,4 @@ impl Request<'_> {
             shape::tidy_stored(self.resource.schema(), object);
         }
     }
-}
-
-/// Returns five characters for the end of a generated name.
-pub(crate) fn suffix() -> String {
-    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    uuid::Uuid::new_v4().as_bytes()[..5]
-        .iter()
-        .map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]))
-        .collect()
 }

@@ -6,12 +6,14 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::body::{go_json_error, go_type, not_registered};
-use super::{Answer, Request, has_finalizers, instant, now};
-use crate::admission;
-use crate::definitions::lifecycle;
+use super::definitions;
+use super::deletion::has_finalizers;
+use super::request::{Answer, Request};
+use crate::admission::plugins;
 use crate::failure::{self, Cause, Failure, Subject};
-use crate::registry::DEFINITIONS;
-use crate::store::{Key, State};
+use crate::storage::{DEFINITIONS, Key, State};
+use crate::values::times::{instant, now};
+use crate::verbs::deletion::{count, mark_for_deletion};
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
@@ -233,10 +235,10 @@ impl Request<'_> {
     ) -> Result<Answer, Failure> {
         let before = Arc::clone(self.existing(state)?);
         self.check_preconditions(&before, options)?;
-        admission::check_delete(&self.attempt(Some(&before)), &before)?;
+        plugins::check_delete(&self.attempt(Some(&before)), &before)?;
         if self.resource.storage == DEFINITIONS && before["metadata"]["deletionTimestamp"].is_null()
         {
-            let mut object = lifecycle::start_deletion(&before, &now());
+            let mut object = definitions::start_deletion(&before, &now());
             if !options.dry_run {
                 object = Value::clone(&state.put(self.key(), object));
             }
@@ -425,25 +427,4 @@ fn grace(pod: &mut Value, options: &Options) -> Grace {
     metadata["deletionTimestamp"] = json!(instant(ends));
     metadata["deletionGracePeriodSeconds"] = json!(seconds);
     Grace::Seconds(seconds)
-}
-
-fn count(metadata: &mut Value) {
-    if let Some(generation) = metadata["generation"].as_i64().filter(|number| *number > 0) {
-        metadata["generation"] = json!(generation + 1);
-    }
-}
-
-/// Marks an object without a grace period as being deleted.
-pub(crate) fn mark_for_deletion(object: &mut Value, is_namespace: bool) {
-    let metadata = &mut object["metadata"];
-    let first = metadata["deletionTimestamp"].is_null();
-    if first && metadata["deletionGracePeriodSeconds"].is_null() {
-        count(metadata);
-    }
-    if first {
-        metadata["deletionTimestamp"] = json!(now());
-    }
-    if !is_namespace {
-        metadata["deletionGracePeriodSeconds"] = json!(0);
-    }
 }

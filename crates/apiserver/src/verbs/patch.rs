@@ -5,14 +5,15 @@ use serde_json::{Map, Value};
 
 use super::body::{go_json_error, go_type, go_yaml_error};
 use super::create::CreatedBy;
-use super::read::is_true;
-use super::{Answer, Request, now};
-use crate::apply::Tracker;
-use crate::decode::decode;
+use super::request::{Answer, Request};
+use crate::access::target::is_true;
 use crate::failure::{Cause, Failure, Subject};
-use crate::store::State;
-use crate::strategic::{self, go_text};
-use crate::unstructured;
+use crate::objects::apply::Tracker;
+use crate::schema::decode::decode;
+use crate::schema::{strategic, unstructured};
+use crate::storage::State;
+use crate::values::go::go_text;
+use crate::values::times::now;
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// Content types of patches.

@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-use super::{Answer, Request};
+use super::request::{Answer, Request};
 use crate::failure::{Cause, Failure, Subject};
-use crate::selectors::{FieldSelector, LabelSelector};
-use crate::store::{Key, State};
+use crate::objects::selectors::{FieldSelector, LabelSelector};
+use crate::storage::{Key, State};
 
 /// Version of continue tokens.
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
@@ -62,11 +62,6 @@ struct Snapshot {
 
 fn is_set(text: &str) -> bool {
     !text.is_empty()
-}
-
-/// Parses a boolean of a query as real servers do: everything but an explicit no counts as true.
-pub(crate) fn is_true(text: &str) -> bool {
-    is_set(text) && text != "0" && !text.eq_ignore_ascii_case("false")
 }
 
 fn unparsable(text: &str) -> String {
@@ -368,12 +363,5 @@ mod tests {
         );
         let newest = parse_token(&token(-1, "a")).ok().unwrap();
         assert_eq!(newest.version, None);
-    }
-
-    #[test]
-    fn only_a_clear_no_is_no() {
-        let no = ["", "0", "false", "False"].map(is_true);
-        assert_eq!(no, [false; 4]);
-        assert_eq!(["1", "true", "maybe"].map(is_true), [true; 3]);
     }
 }

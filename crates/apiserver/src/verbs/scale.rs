@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Request};
-use crate::apply::{owners_of_scale, owners_with_scale};
+use super::request::{Answer, Request};
 use crate::failure::{Cause, Failure};
-use crate::selectors;
-use crate::store::State;
-use crate::strategy::copy;
+use crate::objects::apply::{owners_of_scale, owners_with_scale};
+use crate::objects::selectors;
+use crate::storage::State;
+use crate::values::fields::copy;
 
 /// Paths of the numbers and the selector in an object.
 struct Paths<'a> {

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Request, instant, now};
-use crate::accounts::{Accounts, Claims, ObjectReference, Private, unix_time};
-use crate::admission;
-use crate::defaults::{items, set_default};
+use super::request::{Answer, Request};
+use crate::access::accounts::{Accounts, Claims, ObjectReference, Private, unix_time};
+use crate::admission::plugins;
 use crate::failure::{Cause, Failure, Subject};
-use crate::store::State;
-use crate::strategy::copy;
+use crate::storage::State;
+use crate::values::fields::{copy, items, set_default};
+use crate::values::times::{instant, now};
 
 const GROUP: &str = "authentication.k8s.io";
 /// Default lifetime of a token, in seconds.
@@ -40,7 +40,7 @@ impl Request<'_> {
         }
         self.check_request(&request)?;
         let account = self.existing(state)?;
-        admission::admit(state, &self.attempt(None), &mut request)?;
+        plugins::admit(state, &self.attempt(None), &mut request)?;
         let spec = &request["spec"];
         let lifetime = spec["expirationSeconds"]
             .as_i64()

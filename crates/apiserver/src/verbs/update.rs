@@ -5,14 +5,16 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::create::CreatedBy;
-use super::{Answer, Request, has_finalizers};
-use crate::apply::keep_times;
+use super::deletion::has_finalizers;
+use super::request::{Answer, Request};
+use crate::admission::validation::{self, custom, meta};
+use crate::admission::{plugins, strategy};
 use crate::failure::{Cause, Failure};
-use crate::registry::DEFINITIONS;
-use crate::store::State;
-use crate::strategy::{self, copy};
-use crate::validation::meta;
-use crate::{admission, events, validation, values};
+use crate::objects::apply::keep_times;
+use crate::objects::events;
+use crate::storage::{DEFINITIONS, State};
+use crate::values::fields::copy;
+use crate::verbs::body::given_version;
 
 /// Kinds that a replacement creates when the object does not exist.
 const CREATED_BY_UPDATE: &[&str] = &[
@@ -119,11 +121,11 @@ impl Request<'_> {
         }
         object["apiVersion"] = before["apiVersion"].clone();
         let attempt = self.attempt(Some(before));
-        admission::admit(state, &attempt, &mut object)?;
+        plugins::admit(state, &attempt, &mut object)?;
         strategy::prepare_update(self.resource, state, self.subresource, before, &mut object)?;
         self.tidy(&mut object);
         let mut causes = validation::of_change(self.resource, self.subresource, before, &object);
-        causes.extend(values::validate(
+        causes.extend(custom::validate(
             self.resource,
             self.subresource,
             Some(before),
@@ -205,17 +207,5 @@ impl Request<'_> {
             return Err(Failure::modified(&self.subject()));
         }
         Ok(())
-    }
-}
-
-/// Returns the resource version that an object names, 0 for none.
-pub(super) fn given_version(object: &Value) -> Result<u64, Failure> {
-    match object["metadata"]["resourceVersion"].as_str() {
-        None | Some("") => Ok(0),
-        Some(text) => text.parse().map_err(|_| {
-            Failure::internal_without_reason(format!(
-                "strconv.ParseUint: parsing {text:?}: invalid syntax"
-            ))
-        }),
     }
 }

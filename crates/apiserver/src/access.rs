@@ -1,0 +1,10 @@
+//! Who asks, and what they may do: authentication, authorization, the certificates and tokens that the server signs, and the record of
+//! decisions.
+
+pub(crate) mod accounts;
+pub mod audit;
+pub(crate) mod authn;
+pub(crate) mod authority;
+pub(crate) mod authz;
+pub(crate) mod identity;
+pub(crate) mod target;

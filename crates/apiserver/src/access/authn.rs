@@ -1,0 +1,214 @@
+//! Authentication: client certificates, fixed tokens, tokens of service accounts, and impersonation.
+
+use std::collections::{BTreeMap, HashMap};
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+
+use super::accounts::Accounts;
+use super::authz::{self, Attributes};
+use super::identity::User;
+use crate::access::identity::{ACCOUNT_USER_PREFIX, Identity, account_groups};
+use crate::failure::{Failure, Subject};
+use crate::storage::{State, Store};
+
+/// API group of permissions that only impersonation checks.
+const AUTHENTICATION: &str = "authentication.k8s.io";
+
+/// The users that the server knows by their tokens.
+#[derive(Debug)]
+pub(crate) struct Users {
+    /// Users by fixed bearer tokens.
+    pub(crate) tokens: HashMap<String, User>,
+    /// The accounts that this server signs tokens for.
+    pub(crate) accounts: Accounts,
+}
+
+/// Returns the user of a client certificate: the common name, with the organizations as groups.
+pub(crate) fn user_of_certificate(der: &[u8]) -> Option<User> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?;
+    let groups = subject
+        .iter_organization()
+        .filter_map(|group| group.as_str().ok())
+        .map(str::to_owned)
+        .collect();
+    Some(User {
+        name: name.to_owned(),
+        groups,
+        uid: String::new(),
+    })
+}
+
+/// Returns the user of a request; `certificate` is the user of the connection's client certificate.
+pub(crate) fn authenticate(
+    store: &Store,
+    users: &Users,
+    headers: &HeaderMap,
+    certificate: Option<&User>,
+) -> Result<Identity, Failure> {
+    let identity = match (certificate, bearer(headers)) {
+        (Some(user), _) => Identity::of(user.clone()),
+        (None, Some(token)) => {
+            identity_of_token(store, users, &token).ok_or_else(Failure::unauthorized)?
+        }
+        (None, None) if headers.contains_key(AUTHORIZATION) => return Err(Failure::unauthorized()),
+        (None, None) => Identity::anonymous(),
+    };
+    impersonate(&store.lock(), headers, identity)
+}
+
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = text.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| token.trim().to_owned())
+}
+
+/// Returns the user of a token.
+fn identity_of_token(store: &Store, users: &Users, token: &str) -> Option<Identity> {
+    if let Some(user) = users.tokens.get(token) {
+        return Some(Identity::of(user.clone()));
+    }
+    let claims = users.accounts.verify(token, None).ok()?;
+    users.accounts.identity(&store.lock(), &claims)
+}
+
+/// Returns the user of a token, checked for the given audiences (none: those of this server), and the audiences for which it is valid.
+pub(crate) fn review(
+    store: &Store,
+    users: &Users,
+    token: &str,
+    audiences: &[String],
+) -> Result<(Identity, Vec<String>), String> {
+    if let Some(user) = users.tokens.get(token) {
+        return Ok((Identity::of(user.clone()), Vec::new()));
+    }
+    let claims = users
+        .accounts
+        .verify(token, (!audiences.is_empty()).then_some(audiences))?;
+    let identity = users
+        .accounts
+        .identity(&store.lock(), &claims)
+        .ok_or("service account token has been invalidated")?;
+    let wanted: Vec<String> = if audiences.is_empty() {
+        vec![users.accounts.issuer().to_owned()]
+    } else {
+        audiences.to_vec()
+    };
+    let valid_audiences = wanted
+        .into_iter()
+        .filter(|audience| claims.aud.contains(audience))
+        .collect();
+    Ok((identity, valid_audiences))
+}
+
+/// Applies the impersonation headers, if the user may `impersonate` everything that they name.
+fn impersonate(
+    state: &State,
+    headers: &HeaderMap,
+    impersonator: Identity,
+) -> Result<Identity, Failure> {
+    const EXTRA: &str = "impersonate-extra-";
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let user = text("impersonate-user");
+    let uid = text("impersonate-uid");
+    let groups: Vec<String> = headers
+        .get_all("impersonate-group")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .map(str::to_owned)
+        .collect();
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in headers {
+        if let (Some(key), Ok(value)) = (name.as_str().strip_prefix(EXTRA), value.to_str()) {
+            extra
+                .entry(key.to_owned())
+                .or_default()
+                .push(value.to_owned());
+        }
+    }
+    if user.is_empty() {
+        if !groups.is_empty() || !extra.is_empty() || !uid.is_empty() {
+            let mut requested: Vec<String> = groups
+                .iter()
+                .map(|group| format!("{{Group  {group}    }}"))
+                .collect();
+            if !uid.is_empty() {
+                requested.push(format!("{{UID  {uid}    }}"));
+            }
+            return Err(Failure::bad_request(format!(
+                "requested [{}] without impersonating a user",
+                requested.join(" ")
+            )));
+        }
+        return Ok(impersonator);
+    }
+    let check = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
+        let attributes = Attributes {
+            verb: "impersonate",
+            group,
+            resource,
+            subresource,
+            namespace,
+            name,
+            ..Attributes::default()
+        };
+        if authz::allows(state, &impersonator.user, &attributes) {
+            return Ok(());
+        }
+        let subject = Subject {
+            group,
+            resource,
+            name,
+        };
+        Err(Failure::forbidden(
+            &subject,
+            &attributes.refusal(&impersonator.user),
+        ))
+    };
+    let mut as_groups = groups.clone();
+    match user
+        .strip_prefix(ACCOUNT_USER_PREFIX)
+        .and_then(|rest| rest.split_once(':'))
+    {
+        Some((namespace, name)) => {
+            check("", "serviceaccounts", "", namespace, name)?;
+            if as_groups.is_empty() {
+                as_groups = account_groups(namespace);
+            }
+        }
+        None => check("", "users", "", "", &user)?,
+    }
+    for group in &groups {
+        check("", "groups", "", "", group)?;
+    }
+    for (key, values) in &extra {
+        for value in values {
+            check(AUTHENTICATION, "userextras", key, "", value)?;
+        }
+    }
+    if !uid.is_empty() {
+        check(AUTHENTICATION, "uids", "", "", &uid)?;
+    }
+    let mut identity = if user == "system:anonymous" {
+        Identity::anonymous()
+    } else {
+        Identity::of(User {
+            name: user,
+            groups: as_groups,
+            uid: String::new(),
+        })
+    };
+    identity.user.uid = uid;
+    identity.extra = extra;
+    Ok(identity)
+}

@@ -1,0 +1,157 @@
+//! Resource quotas: limits on the number of objects and on their total amounts in a namespace.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::admission::attempt::Attempt;
+use crate::failure::Failure;
+use crate::storage::{Key, State};
+use crate::values::pods;
+use crate::values::quantity::Quantity;
+
+/// Returns the amounts that an object counts for in quotas, by name.
+fn usage(attempt: &Attempt<'_>, object: &Value) -> BTreeMap<String, Quantity> {
+    let one = Quantity::whole(1);
+    let mut usage = BTreeMap::new();
+    let resource = attempt.resource;
+    if attempt.resource.group.is_empty() {
+        usage.insert(resource.plural.clone(), one);
+        usage.insert(format!("count/{}", resource.plural), one);
+    } else {
+        usage.insert(format!("count/{}.{}", resource.plural, resource.group), one);
+    }
+    if resource.storage == "pods" {
+        let spec = &object["spec"];
+        for (name, amount) in pods::total(spec, "requests") {
+            if ["cpu", "memory", "ephemeral-storage"].contains(&name.as_str()) {
+                usage.insert(name.clone(), amount);
+            }
+            usage.insert(format!("requests.{name}"), amount);
+        }
+        for (name, amount) in pods::total(spec, "limits") {
+            if ["cpu", "memory", "ephemeral-storage"].contains(&name.as_str()) {
+                usage.insert(format!("limits.{name}"), amount);
+            }
+        }
+    }
+    usage
+}
+
+/// Returns the amounts that a quota bounds but that some containers do not set, with the names of those containers.
+fn unset_amounts(object: &Value, hard: &serde_json::Map<String, Value>) -> Vec<String> {
+    let mut missing = Vec::new();
+    for name in hard.keys() {
+        let (what, resource) = match name.as_str() {
+            "cpu" | "memory" => ("requests", name.as_str()),
+            other => match other.split_once('.') {
+                Some((what @ ("requests" | "limits"), resource @ ("cpu" | "memory"))) => {
+                    (what, resource)
+                }
+                _ => continue,
+            },
+        };
+        let without: Vec<&str> = pods::containers(&object["spec"])
+            .filter(|container| container["resources"][what].get(resource).is_none())
+            .filter_map(|container| container["name"].as_str())
+            .collect();
+        if !without.is_empty() {
+            missing.push(format!("{name} for: {}", without.join(",")));
+        }
+    }
+    missing
+}
+
+pub(super) fn charge(
+    state: &mut State,
+    attempt: &Attempt<'_>,
+    object: &Value,
+    dry_run: bool,
+) -> Result<(), Failure> {
+    if attempt.namespace.is_empty() || attempt.resource.storage == "resourcequotas" {
+        return Ok(());
+    }
+    let quotas: Vec<Value> = state
+        .list("resourcequotas", attempt.namespace)
+        .map(|(_, quota)| Value::clone(quota))
+        .filter(|quota| {
+            quota["spec"]["scopes"].is_null() && quota["spec"]["scopeSelector"].is_null()
+        })
+        .collect();
+    if quotas.is_empty() {
+        return Ok(());
+    }
+    let usage = usage(attempt, object);
+    let mut charged = Vec::new();
+    for mut quota in quotas {
+        let name = quota["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let Some(hard) = quota["spec"]["hard"].as_object().cloned() else {
+            continue;
+        };
+        let concerned: Vec<&String> = hard.keys().filter(|key| usage.contains_key(*key)).collect();
+        if attempt.resource.storage == "pods" {
+            let missing = unset_amounts(object, &hard);
+            if !missing.is_empty() {
+                return Err(attempt.forbidden(&format!(
+                    "failed quota: {name}: must specify {}",
+                    missing.join("; ")
+                )));
+            }
+        }
+        if concerned.is_empty() {
+            continue;
+        }
+        let known = quota["status"]["hard"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
+        let unknown: Vec<&str> = concerned
+            .iter()
+            .filter(|key| !known.contains_key(**key))
+            .map(|key| key.as_str())
+            .collect();
+        if !unknown.is_empty() {
+            return Err(attempt.forbidden(&format!(
+                "status unknown for quota: {name}, resources: {}",
+                unknown.join(",")
+            )));
+        }
+        let mut exceeded = Vec::new();
+        for key in concerned {
+            let limit = Quantity::of(&hard[key]);
+            let used = Quantity::of(&quota["status"]["used"][key]);
+            let requested = usage[key];
+            if used + requested > limit {
+                exceeded.push((key.clone(), [requested, used, limit]));
+            }
+            quota["status"]["used"][key] = json!((used + requested).to_string());
+        }
+        if !exceeded.is_empty() {
+            let list = |which: usize| {
+                let parts: Vec<String> = exceeded
+                    .iter()
+                    .map(|(key, amounts): &(String, [Quantity; 3])| {
+                        format!("{key}={}", amounts[which])
+                    })
+                    .collect();
+                parts.join(",")
+            };
+            return Err(attempt.forbidden(&format!(
+                "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+                list(0),
+                list(1),
+                list(2)
+            )));
+        }
+        charged.push((name, quota));
+    }
+    if !dry_run {
+        for (name, quota) in charged {
+            state.put(Key::new("resourcequotas", attempt.namespace, &name), quota);
+        }
+    }
+    Ok(())
+}

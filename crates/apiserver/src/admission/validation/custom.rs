@@ -1,0 +1,475 @@
+//! Values of custom resources, checked against their schema as in a real server.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use base64::Engine as _;
+use regex::Regex;
+use serde_json::Value;
+
+use crate::failure::{Cause, NO_PATH};
+use crate::registry::Resource;
+use crate::schema::Node;
+use crate::values::fields::join;
+
+mod embedded;
+mod scale;
+
+/// Returns what is wrong with a custom resource; `before` is `None` for a new one. Errors in values that a write does not change are
+/// tolerated.
+pub(crate) fn validate(
+    resource: &Resource,
+    subresource: &str,
+    before: Option<&Value>,
+    object: &Value,
+) -> Vec<Cause> {
+    let Some(custom) = &resource.custom else {
+        return Vec::new();
+    };
+    let mut causes = Vec::new();
+    check(resource.schema(), object, "", &mut causes);
+    if let Some(paths) = &custom.scale {
+        scale::check(paths, subresource, object, &mut causes);
+    }
+    embedded::check(resource.schema().raw(), object, "", &mut causes);
+    lists(resource.schema(), object, "", &mut causes);
+    if let Some(before) = before {
+        causes.retain(|cause| {
+            let unchanged = at(object, &cause.field);
+            unchanged.is_none() || unchanged != at(before, &cause.field)
+        });
+    }
+    if custom.rules.is_empty() {
+        return causes;
+    }
+    let is_blocking = |cause: &Cause| {
+        matches!(
+            cause.reason,
+            "FieldValueNotSupported"
+                | "FieldValueRequired"
+                | "FieldValueTooLong"
+                | "FieldValueTooMany"
+                | "FieldValueTypeInvalid"
+        )
+    };
+    if causes.iter().any(is_blocking) {
+        causes.push(Cause::invalid(
+            NO_PATH,
+            &Value::Null,
+            "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
+        ));
+    } else {
+        causes.extend(custom.rules.validate(before, object));
+    }
+    causes
+}
+
+/// Returns what is wrong with a value of a schema, apart from its rules.
+pub(crate) fn of_schema(schema: Node<'_>, value: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    check(schema, value, "", &mut causes);
+    embedded::check(schema.raw(), value, "", &mut causes);
+    lists(schema, value, "", &mut causes);
+    causes
+}
+
+/// Returns the value at a path in the notation of causes.
+pub(crate) fn at<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
+    path.split('.').try_fold(object, |value, step| {
+        let (name, indices) = step.split_once('[').unwrap_or((step, ""));
+        indices
+            .split('[')
+            .filter_map(|index| index.strip_suffix(']'))
+            .try_fold(value.get(name)?, |value, index| {
+                value.get(index.parse::<usize>().ok()?)
+            })
+    })
+}
+
+/// Checks a value and everything in it.
+fn check(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+    if value.is_null() && schema.keyword("nullable") == Some(&Value::Bool(true)) {
+        return;
+    }
+    if let Some(wanted) = wrong_type(schema, value) {
+        let found = type_name(value);
+        let detail = format!("{path} in body must be of type {wanted}: {found:?}");
+        causes.push(Cause::of_type(path, &found.into(), &detail));
+        if schema.kind() == "" {
+            alternatives(schema, value, path, causes);
+        }
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            for name in schema.required() {
+                if !fields.contains_key(name) {
+                    causes.push(Cause::required(join(path, name), ""));
+                }
+            }
+            counts(
+                schema,
+                "Properties",
+                "properties",
+                fields.len(),
+                path,
+                causes,
+            );
+            for (name, field) in fields {
+                // the fields that every object has are checked elsewhere
+                if let Some(inner) = schema.field(name).filter(|inner| !inner.is_opaque()) {
+                    check(inner, field, &join(path, name), causes);
+                }
+            }
+        }
+        Value::Array(items) => {
+            counts(schema, "Items", "items", items.len(), path, causes);
+            if let Some(inner) = schema.items() {
+                for (index, item) in items.iter().enumerate() {
+                    check(inner, item, &format!("{path}[{index}]"), causes);
+                }
+            }
+        }
+        Value::String(text) => string(schema, text, path, causes),
+        Value::Number(_) => number(schema, value, path, causes),
+        Value::Bool(_) | Value::Null => {}
+    }
+    let allowed = schema.keyword("enum").and_then(Value::as_array);
+    if let Some(allowed) = allowed.filter(|allowed| !allowed.contains(value)) {
+        let names: Vec<String> = allowed
+            .iter()
+            .map(|value| {
+                value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned)
+            })
+            .collect();
+        causes.push(Cause::unsupported(path, value, &names));
+    }
+    alternatives(schema, value, path, causes);
+}
+
+/// Returns the type that a value should have, if it has another one.
+fn wrong_type(schema: Node<'_>, value: &Value) -> Option<String> {
+    if schema.is_int_or_string() {
+        let fits = value.is_string() || value.is_i64() || value.is_u64();
+        return (!fits).then(|| "integer,string".to_owned());
+    }
+    let is_whole = || value.as_f64().is_some_and(|number| number.fract() == 0.0);
+    let fits = match schema.kind() {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64() || is_whole(),
+        "number" => value.is_number(),
+        _ => true,
+    };
+    (!fits).then(|| schema.kind().to_owned())
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Checks the number of items or fields.
+fn counts(
+    schema: Node<'_>,
+    suffix: &str,
+    noun: &str,
+    count: usize,
+    path: &str,
+    causes: &mut Vec<Cause>,
+) {
+    let bound = |prefix: &str| {
+        schema
+            .keyword(&format!("{prefix}{suffix}"))
+            .and_then(Value::as_u64)
+            .map(|bound| bound as usize)
+    };
+    if let Some(max) = bound("max").filter(|max| count > *max) {
+        causes.push(Cause::too_many(path, count, max));
+    }
+    if let Some(min) = bound("min").filter(|min| count < *min) {
+        let detail = format!("{path} in body should have at least {min} {noun}");
+        causes.push(Cause::invalid(path, &count.into(), &detail));
+    }
+}
+
+fn string(schema: Node<'_>, text: &str, path: &str, causes: &mut Vec<Cause>) {
+    let value = Value::from(text);
+    let bound = |word: &str| {
+        let bound = schema.keyword(word).and_then(Value::as_u64);
+        bound.map(|bound| bound as usize)
+    };
+    let length = text.chars().count();
+    if let Some(max) = bound("maxLength").filter(|max| length > *max) {
+        causes.push(Cause::too_long(path, max));
+    }
+    if let Some(min) = bound("minLength").filter(|min| length < *min) {
+        let detail = format!("{path} in body should be at least {min} chars long");
+        causes.push(Cause::invalid(path, &value, &detail));
+    }
+    let pattern = schema.keyword("pattern").and_then(Value::as_str);
+    if let Some(pattern) = pattern.filter(|pattern| !matches(pattern, text)) {
+        let detail = format!("{path} in body should match '{pattern}'");
+        causes.push(Cause::invalid(path, &value, &detail));
+    }
+    let format = schema.format();
+    if !has_format(format, text) {
+        let detail = format!("{path} in body must be of type {format}: {text:?}");
+        causes.push(Cause::of_type(path, &value, &detail));
+    }
+}
+
+/// Returns whether a text matches a pattern; a pattern that is not valid matches nothing.
+fn matches(pattern: &str, text: &str) -> bool {
+    static CACHE: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    cache
+        .entry(pattern.to_owned())
+        .or_insert_with(|| Regex::new(pattern).ok())
+        .as_ref()
+        .is_some_and(|regex| regex.is_match(text))
+}
+
+/// Returns whether a text has a format; unknown formats are not checked.
+fn has_format(format: &str, text: &str) -> bool {
+    let uuid = |version: Option<usize>| {
+        uuid::Uuid::parse_str(text)
+            .is_ok_and(|uuid| version.is_none_or(|version| uuid.get_version_num() == version))
+    };
+    match format {
+        "date-time" => text.parse::<jiff::Timestamp>().is_ok(),
+        "date" => text.parse::<jiff::civil::Date>().is_ok(),
+        "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
+        "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
+        "cidr" => text.split_once('/').is_some_and(|(address, bits)| {
+            let max = match address.parse() {
+                Ok(std::net::IpAddr::V4(_)) => 32,
+                Ok(std::net::IpAddr::V6(_)) => 128,
+                Err(_) => return false,
+            };
+            bits.parse::<u8>().is_ok_and(|bits| bits <= max)
+        }),
+        "uuid" => uuid(None),
+        "uuid3" => uuid(Some(3)),
+        "uuid4" => uuid(Some(4)),
+        "uuid5" => uuid(Some(5)),
+        "byte" => base64::engine::general_purpose::STANDARD
+            .decode(text)
+            .is_ok(),
+        "uri" => text.parse::<http::Uri>().is_ok(),
+        _ => true,
+    }
+}
+
+fn number(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let Some(found) = value.as_f64() else {
+        return;
+    };
+    let bound = |word: &str| {
+        let bound = schema.keyword(word)?;
+        Some((bound.as_f64()?, bound))
+    };
+    let is_exclusive = |word: &str| schema.keyword(word) == Some(&Value::Bool(true));
+    if let Some((max, shown)) = bound("maximum") {
+        let exclusive = is_exclusive("exclusiveMaximum");
+        if found > max || exclusive && found >= max {
+            let how = if exclusive {
+                "less than"
+            } else {
+                "less than or equal to"
+            };
+            let detail = format!("{path} in body should be {how} {shown}");
+            causes.push(Cause::invalid(path, value, &detail));
+        }
+    }
+    if let Some((min, shown)) = bound("minimum") {
+        let exclusive = is_exclusive("exclusiveMinimum");
+        if found < min || exclusive && found <= min {
+            let how = if exclusive {
+                "greater than"
+            } else {
+                "greater than or equal to"
+            };
+            let detail = format!("{path} in body should be {how} {shown}");
+            causes.push(Cause::invalid(path, value, &detail));
+        }
+    }
+    if let Some((factor, shown)) = bound("multipleOf")
+        && factor != 0.0
+        && (found / factor).fract() != 0.0
+    {
+        let detail = format!("{path} in body should be a multiple of {shown}");
+        causes.push(Cause::invalid(path, value, &detail));
+    }
+}
+
+/// Checks all lists in a value whose items must be unique.
+fn lists(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                if let Some(inner) = schema.field(name).filter(|inner| !inner.is_opaque()) {
+                    lists(inner, field, &join(path, name), causes);
+                }
+            }
+        }
+        Value::Array(items) => {
+            duplicates(schema, items, path, causes);
+            if let Some(inner) = schema.items() {
+                for (index, item) in items.iter().enumerate() {
+                    lists(inner, item, &format!("{path}[{index}]"), causes);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Reports duplicate items of sets and of keyed lists.
+fn duplicates(schema: Node<'_>, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
+    let keys: Vec<&str> = schema
+        .keyword("x-kubernetes-list-map-keys")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let name = |item: &Value| -> Value {
+        let fields = keys.iter();
+        fields
+            .filter_map(|key| Some(((*key).to_owned(), item.get(*key)?.clone())))
+            .collect()
+    };
+    let names: Vec<Value> = match schema
+        .keyword("x-kubernetes-list-type")
+        .and_then(Value::as_str)
+    {
+        Some("set") => items.to_vec(),
+        Some("map") => items.iter().map(name).collect(),
+        _ => return,
+    };
+    for (index, item) in names.iter().enumerate() {
+        if names[..index].contains(item) {
+            causes.push(Cause::duplicate(format!("{path}[{index}]"), item));
+        }
+    }
+}
+
+/// Checks `allOf`, `anyOf`, `oneOf` and `not`.
+fn alternatives(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let tried = |word: &str| -> Option<Vec<Vec<Cause>>> {
+        let branches = schema.keyword(word)?.as_array()?;
+        Some(
+            branches
+                .iter()
+                .map(|branch| {
+                    let mut found = Vec::new();
+                    check(Node::new(branch), value, path, &mut found);
+                    found
+                })
+                .collect(),
+        )
+    };
+    let mut report = |detail: &str, why: Vec<Cause>| {
+        let message = format!("Invalid value: \"\": \"{path}\" must {detail}");
+        causes.push(Cause {
+            reason: "FieldValueInvalid",
+            message,
+            field: NO_PATH.to_owned(),
+        });
+        causes.extend(why);
+    };
+    // the alternative with the fewest errors is taken as the intended one
+    let nearest =
+        |tried: Vec<Vec<Cause>>| tried.into_iter().min_by_key(Vec::len).unwrap_or_default();
+    let valid = |tried: &[Vec<Cause>]| tried.iter().filter(|found| found.is_empty()).count();
+    if let Some(tried) = tried("anyOf").filter(|tried| valid(tried) == 0) {
+        report("validate at least one schema (anyOf)", nearest(tried));
+    }
+    if let Some(tried) = tried("oneOf") {
+        match valid(&tried) {
+            1 => {}
+            0 => report(
+                "validate one and only one schema (oneOf). Found none valid",
+                nearest(tried),
+            ),
+            several => report(
+                &format!(
+                    "validate one and only one schema (oneOf). Found {several} valid alternatives"
+                ),
+                Vec::new(),
+            ),
+        }
+    }
+    if let Some(tried) = tried("allOf").filter(|tried| valid(tried) < tried.len()) {
+        report(
+            "validate all the schemas (allOf)",
+            tried.into_iter().flatten().collect(),
+        );
+    }
+    if let Some(refused) = schema.keyword("not") {
+        let mut found = Vec::new();
+        check(Node::new(refused), value, path, &mut found);
+        if found.is_empty() {
+            report("not validate the schema (not)", Vec::new());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case(json!({"type": "integer", "minimum": 1}), json!(0), "v: Invalid value: 0: v in body should be greater than or equal to 1")]
+    #[case(json!({"type": "integer", "minimum": 0, "exclusiveMinimum": true}), json!(0), "v: Invalid value: 0: v in body should be greater than 0")]
+    #[case(json!({"type": "integer", "multipleOf": 2}), json!(3), "v: Invalid value: 3: v in body should be a multiple of 2")]
+    #[case(json!({"type": "string", "minLength": 2}), json!("a"), "v: Invalid value: \"a\": v in body should be at least 2 chars long")]
+    #[case(json!({"type": "string", "maxLength": 4}), json!("abcde"), "v: Too long: may not be more than 4 bytes")]
+    #[case(json!({"type": "string", "pattern": "^[a-z]+$"}), json!("AB"), "v: Invalid value: \"AB\": v in body should match '^[a-z]+$'")]
+    #[case(json!({"type": "string", "format": "date-time"}), json!("nope"), "v: Invalid value: \"nope\": v in body must be of type date-time: \"nope\"")]
+    #[case(json!({"type": "string", "enum": ["u", "v"]}), json!("w"), "v: Unsupported value: \"w\": supported values: \"u\", \"v\"")]
+    #[case(json!({"type": "array", "minItems": 1, "items": {"type": "string"}}), json!([]), "v: Invalid value: 0: v in body should have at least 1 items")]
+    #[case(json!({"type": "array", "maxItems": 2, "items": {"type": "string"}}), json!(["1", "2", "3"]), "v: Too many: 3: must have at most 2 items")]
+    #[case(json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}), json!(["1", "1"]), "v[1]: Duplicate value: \"1\"")]
+    #[case(json!({"type": "object", "not": {"required": ["p"]}}), json!({"p": 1}), "<nil>: Invalid value: \"\": \"v\" must not validate the schema (not)")]
+    #[case(json!({"type": "object", "oneOf": [{"required": ["p"]}, {"required": ["q"]}]}), json!({"p": 1, "q": 1}),
+        "<nil>: Invalid value: \"\": \"v\" must validate one and only one schema (oneOf). Found 2 valid alternatives")]
+    #[case(json!({"type": "object"}), json!(3), "v: Invalid value: \"integer\": v in body must be of type object: \"integer\"")]
+    fn a_bad_value_is_refused_as_the_real_server_does(
+        #[case] schema: Value,
+        #[case] value: Value,
+        #[case] expected: &str,
+    ) {
+        let mut causes = Vec::new();
+        check(Node::new(&schema), &value, "v", &mut causes);
+        lists(Node::new(&schema), &value, "v", &mut causes);
+        let texts: Vec<String> = causes
+            .iter()
+            .map(|cause| format!("{}: {}", cause.field, cause.message))
+            .collect();
+        assert_eq!(texts, [expected]);
+    }
+
+    #[test]
+    fn paths_lead_to_values() {
+        let object = json!({"a": {"b": [[1, 2]]}});
+        assert_eq!(at(&object, "a.b[0][1]"), Some(&json!(2)));
+        assert_eq!(at(&object, "a.c"), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! The specification of a pod in the server's internal form, and the difference of two of them, which the refusal of a change shows.
+//!
+//! `corpus/facts/internal.json` lists the fields of each structure in order: internal name, name in the API (after `^`, it is a field of
+//! the specification), and kind: `s` text, `i` number, `b` boolean, `*` optional, `[` list of, `{` map to, `#` structure, `~` as in the
+//! API.
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use super::diff;
+
+static STRUCTURES: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../../corpus/facts/internal.json")).unwrap_or_default()
+});
+
+/// Returns the difference of two specifications of a pod.
+pub(super) fn difference(before: &Value, after: &Value) -> String {
+    diff::unified(&shown(before), &shown(after))
+}
+
+/// Returns a specification as lines of indented JSON.
+fn shown(spec: &Value) -> Vec<String> {
+    let mut writer = Writer {
+        spec,
+        text: String::new(),
+    };
+    writer.value("#PodSpec", spec, 0);
+    writer
+        .text
+        .lines()
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
+struct Writer<'a> {
+    spec: &'a Value,
+    text: String,
+}
+
+impl Writer<'_> {
+    fn line(&mut self, depth: usize) {
+        self.text.push('\n');
+        self.text.extend(std::iter::repeat_n(' ', depth));
+    }
+
+    fn raw(&mut self, value: &Value, depth: usize) {
+        match value {
+            Value::Object(fields) if !fields.is_empty() => {
+                self.enclosed(['{', '}'], depth, fields.iter(), |writer, (name, value)| {
+                    // writing to a `String` cannot fail
+                    let _ = write!(writer.text, "{}: ", Value::from(name.as_str()));
+                    writer.raw(value, depth + 1);
+                });
+            }
+            Value::Array(items) if !items.is_empty() => {
+                self.enclosed(['[', ']'], depth, items.iter(), |writer, item| {
+                    writer.raw(item, depth + 1);
+                });
+            }
+            other => {
+                let _ = write!(self.text, "{other}");
+            }
+        }
+    }
+
+    fn enclosed<T>(
+        &mut self,
+        [open, close]: [char; 2],
+        depth: usize,
+        items: impl Iterator<Item = T>,
+        mut write_item: impl FnMut(&mut Self, T),
+    ) {
+        self.text.push(open);
+        let mut is_first = true;
+        for item in items {
+            if !std::mem::take(&mut is_first) {
+                self.text.push(',');
+            }
+            self.line(depth + 1);
+            write_item(self, item);
+        }
+        if !is_first {
+            self.line(depth);
+        }
+        self.text.push(close);
+    }
+
+    fn value(&mut self, kind: &str, value: &Value, depth: usize) {
+        let inner = kind.get(1..).unwrap_or_default();
+        match (kind.chars().next(), value) {
+            (Some('*' | '[' | '{' | '~'), Value::Null) => self.text.push_str("null"),
+            (Some('*'), value) => self.value(inner, value, depth),
+            (Some('['), Value::Array(items)) => {
+                self.enclosed(['[', ']'], depth, items.iter(), |writer, item| {
+                    writer.value(inner, item, depth + 1);
+                });
+            }
+            (Some('{'), Value::Object(fields)) => {
+                self.enclosed(['{', '}'], depth, fields.iter(), |writer, (name, value)| {
+                    let _ = write!(writer.text, "{}: ", Value::from(name.as_str()));
+                    writer.value(inner, value, depth + 1);
+                });
+            }
+            (Some('#'), value) => self.structure(inner, value, depth),
+            (Some('s'), Value::Null) => self.text.push_str("\"\""),
+            (Some('i'), Value::Null) => self.text.push('0'),
+            (Some('b'), Value::Null) => self.text.push_str("false"),
+            (_, value) => self.raw(value, depth),
+        }
+    }
+
+    fn structure(&mut self, name: &str, value: &Value, depth: usize) {
+        let fields = STRUCTURES.get(name).and_then(Value::as_array);
+        let spec = self.spec;
+        self.enclosed(
+            ['{', '}'],
+            depth,
+            fields.into_iter().flatten(),
+            |writer, field| {
+                let text = |index: usize| field[index].as_str().unwrap_or_default();
+                let value = match text(1).strip_prefix('^') {
+                    Some(name) => &spec[name],
+                    None => &value[text(1)],
+                };
+                let _ = write!(writer.text, "{:?}: ", text(0));
+                writer.value(text(2), value, depth + 1);
+            },
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_difference_names_fields_as_the_server_does() {
+        let before =
+            json!({"containers": [], "restartPolicy": "Always", "dnsPolicy": "ClusterFirst"});
+        let mut after = before.clone();
+        after["restartPolicy"] = json!("Never");
+        let text = difference(&before, &after);
+        assert!(
+            text.contains("- \"RestartPolicy\": \"Always\",\n+ \"RestartPolicy\": \"Never\",\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_shown_as_what_it_is_without_a_value() {
+        let lines = shown(
+            &json!({"containers": [{"name": "c"}], "hostNetwork": true, "securityContext": {}}),
+        )
+        .concat();
+        for part in [
+            "\"Volumes\": null",
+            "   \"Name\": \"c\"",
+            "   \"Args\": null",
+            "\"NodeName\": \"\"",
+            "  \"HostNetwork\": true",
+        ] {
+            assert!(lines.contains(part), "{part} in {lines}");
+        }
+    }
+}

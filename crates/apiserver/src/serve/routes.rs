@@ -1,0 +1,64 @@
+//! Routes a request by its path: to a resource, to another path, or to the control of faults.
+
+use std::sync::Arc;
+
+use http::{Request as HttpRequest, Response, header};
+use hyper::body::Incoming;
+
+use super::answers::{Body, refusal, warn};
+use super::faulty;
+use super::paths::serve_path;
+use super::requests::text_header;
+use super::resources::{find, serve_resource};
+use super::shared::Shared;
+use crate::access::authn;
+use crate::access::identity::User;
+use crate::access::target::{Target, parse_query, unescape_path};
+use crate::failure::Failure;
+use crate::objects::selectors::required_name;
+
+/// Answers a request; the error is its refusal.
+pub(super) async fn respond(
+    shared: &Arc<Shared>,
+    certificate: Option<&User>,
+    request: HttpRequest<Incoming>,
+) -> Result<Response<Body>, Failure> {
+    let identity =
+        authn::authenticate(&shared.store, &shared.users, request.headers(), certificate)?;
+    let path = request.uri().path().to_owned();
+    let query = parse_query(request.uri().query().unwrap_or_default());
+    let segments: Vec<String> = path
+        .split('/')
+        .filter(|segment| !segment.is_empty())
+        .map(unescape_path)
+        .collect();
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    if let ["testing", rest @ ..] = segments.as_slice() {
+        return faulty::testing(shared, &identity.user, request, rest).await;
+    }
+    let Some(target) = Target::parse(&segments) else {
+        let (parts, _) = request.into_parts();
+        let accept = text_header(&parts, &header::ACCEPT);
+        return serve_path(
+            shared,
+            &identity.user,
+            &parts.method,
+            &path,
+            &segments,
+            accept,
+        );
+    };
+    let verb = target.verb(request.method(), &query);
+    let name = query
+        .get("fieldSelector")
+        .and_then(|text| required_name(text));
+    let resource = find(shared, &identity, &target, verb, name, &query)?;
+    let deprecation = resource.deprecation().map(str::to_owned);
+    let answered = serve_resource(shared, &identity, request, target, &query, verb, resource).await;
+    let Some(warning) = deprecation else {
+        return answered;
+    };
+    let mut response = answered.unwrap_or_else(|failure| refusal(&failure, &[]));
+    warn(response.headers_mut(), &[warning]);
+    Ok(response)
+}

@@ -1,0 +1,56 @@
+//! Reads and sets the fields of JSON objects.
+
+use serde_json::{Value, json};
+
+/// Sets a field that is missing or null.
+pub(crate) fn set_default(object: &mut Value, field: &str, value: impl FnOnce() -> Value) {
+    if object.is_null() {
+        *object = json!({});
+    }
+    if let Some(fields) = object.as_object_mut()
+        && fields.get(field).is_none_or(Value::is_null)
+    {
+        fields.insert(field.to_owned(), value());
+    }
+}
+
+/// Returns the items of a list; none where there is no list, and creates none.
+pub(crate) fn items(list: &mut Value) -> impl Iterator<Item = &mut Value> {
+    list.as_array_mut().into_iter().flatten()
+}
+
+/// Returns a part that may be missing, without creating it.
+pub(crate) fn existing_object<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Value> {
+    object.get_mut(field).filter(|part| part.is_object())
+}
+
+/// Copies a field, or removes it where it is missing.
+pub(crate) fn copy(from: &Value, to: &mut Value, field: &str) {
+    let Some(fields) = to.as_object_mut() else {
+        return;
+    };
+    match from.get(field) {
+        Some(value) => fields.insert(field.to_owned(), value.clone()),
+        None => fields.remove(field),
+    };
+}
+
+pub(crate) fn copy_part(from: &Value, to: &mut Value, part: &str, field: &str) {
+    if to[part].is_null() && from[part].get(field).is_some() {
+        to[part] = json!({});
+    }
+    copy(&from[part], &mut to[part], field);
+}
+
+pub(crate) fn remove(object: &mut Value, field: &str) -> Option<Value> {
+    object.as_object_mut()?.remove(field)
+}
+
+/// Returns the path of a field.
+pub(crate) fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}
