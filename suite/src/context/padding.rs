@@ -14,7 +14,7 @@ use crate::context::checks::{describe, phase};
 use crate::observed::{NodeTopology, Zone};
 use crate::recorder::PollResult;
 use crate::resources::{CPU, MEMORY, Resources};
-use crate::scenario::StepError;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 /// Prefix of the resources of the numacell device plugin; the zone's number follows, with two digits.
@@ -155,15 +155,25 @@ impl Context {
     /// Waits until all padding runs, the cluster is settled, and each zone has exactly what should be left.
     ///
     /// A settled cluster is not enough: a kubelet lists a pod shortly before it assigns resources to the pod, so an NRT can have the
-    /// fingerprint of the padding and still the amounts from before.
+    /// fingerprint of the padding and still the amounts from before. Nor is padding that ran once: a kubelet that starts again may refuse it
+    /// then.
     pub async fn padded(&self, pads: &[Pad]) -> Result<Vec<NodeTopology>, StepError> {
-        self.padding_runs(pads).await?;
+        let mut refused = vec![0; pads.len()];
+        let limit = self.deadlines().running;
+        self.until("all padding runs", limit, async || {
+            let missing = self.missing_padding(pads, &mut refused).await?;
+            Ok(missing.map_or(PollResult::Ready(()), PollResult::NotYet))
+        })
+        .await?;
         self.settle().await?;
         let limit = self.deadlines().settled;
         self.until(
             "each padded zone has exactly what is to be left",
             limit,
             async || {
+                if let Some(missing) = self.missing_padding(pads, &mut refused).await? {
+                    return Ok(PollResult::NotYet(missing));
+                }
                 let nodes = self.topologies().await?;
                 for pad in pads {
                     let mut zones = nodes
@@ -198,47 +208,46 @@ impl Context {
         self.settle().await
     }
 
-    /// Waits until all padding runs.
+    /// Returns what is seen of padding that does not run, and creates it again where its kubelet refused it: `refused` counts how often.
     ///
     /// A kubelet that has just started refuses pods that request devices until their plugins have registered again (kubelet-node.md 8.3). No
     /// controller creates a bare pod again, so this function does: padding is a precondition of a scenario, not what it tests.
-    async fn padding_runs(&self, pads: &[Pad]) -> Result<(), StepError> {
+    async fn missing_padding(
+        &self,
+        pads: &[Pad],
+        refused: &mut [usize],
+    ) -> Result<Option<String>, StepError> {
         let pods = self.api::<Pod>();
-        let limit = self.deadlines().running;
-        let mut refused = vec![0; pads.len()];
-        self.until("all padding runs", limit, async || {
-            let there = pods.list(&ListParams::default()).await?;
-            let there: BTreeMap<String, Pod> =
-                there.into_iter().map(|pod| (pod.name_any(), pod)).collect();
-            let mut missing = None;
-            for (pad, refused) in pads.iter().zip(&mut refused) {
-                let name = pad.plan.name();
-                let seen = match there.get(name) {
-                    Some(pod) if phase(pod) == "Running" => continue,
-                    Some(pod) if phase(pod) == "Failed" => {
-                        let seen = describe(pod);
-                        *refused += 1;
-                        if *refused > MAX_RECREATIONS {
-                            let message = format!("padding was refused {refused} times");
-                            return Err(StepError::mismatch(message, "Running", seen));
-                        }
-                        self.recorder.note(&format!("{seen}; it is created again"));
-                        self.delete::<Pod>(name).await?;
-                        self.create(pad.plan.pod()).await?;
-                        seen
+        let there = pods.list(&ListParams::default()).await?;
+        let there: BTreeMap<String, Pod> =
+            there.into_iter().map(|pod| (pod.name_any(), pod)).collect();
+        let mut missing = None;
+        for (pad, refused) in pads.iter().zip(refused) {
+            let name = pad.plan.name();
+            let seen = match there.get(name) {
+                Some(pod) if phase(pod) == "Running" => continue,
+                Some(pod) if phase(pod) == "Failed" => {
+                    let seen = describe(pod);
+                    *refused += 1;
+                    if *refused > MAX_RECREATIONS {
+                        let message = format!("padding was refused {refused} times");
+                        return Err(StepError::mismatch(message, "Running", seen));
                     }
-                    // it was created again, but the request or the answer was lost
-                    None => {
-                        self.create(pad.plan.pod()).await?;
-                        format!("{name} is missing")
-                    }
-                    Some(pod) => describe(pod),
-                };
-                missing.get_or_insert(seen);
-            }
-            Ok(missing.map_or(PollResult::Ready(()), PollResult::NotYet))
-        })
-        .await
+                    self.recorder.note(&format!("{seen}; it is created again"));
+                    self.delete::<Pod>(name).await?;
+                    self.create(pad.plan.pod()).await?;
+                    seen
+                }
+                // it was created again, but the request or the answer was lost
+                None => {
+                    self.create(pad.plan.pod()).await?;
+                    format!("{name} is missing")
+                }
+                Some(pod) => describe(pod),
+            };
+            missing.get_or_insert(seen);
+        }
+        Ok(missing)
     }
 
     /// Pads nodes one after another to leave the same amounts in each of them. Does not wait until the padding runs.
