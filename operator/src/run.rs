@@ -22,8 +22,8 @@ use crate::context::Context;
 use crate::images::Policy;
 use crate::installation::Installation;
 use crate::metrics::Metrics;
-use crate::platform::tls_profile;
-use crate::{controllers, platform, render, version};
+use crate::platform::{self, tls_profile};
+use crate::{controllers, render, version};
 
 mod endpoints;
 mod own_pod;

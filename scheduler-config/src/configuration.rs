@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use wire::{Wire, WireClientConnection, WireLeaderElection, WirePluginConfig, WireProfile};
+
 use crate::args::{self, NodeResourceTopologyMatchArgs};
 use crate::default_plugins::{DefaultPluginArgs, DefaultPreemptionArgs, PluginArgs as _};
 use crate::plugins::{self, Plugin, Plugins, Point};
-use wire::{Wire, WireClientConnection, WireLeaderElection, WirePluginConfig, WireProfile};
 
 mod document;
 mod error;

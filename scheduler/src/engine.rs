@@ -8,21 +8,21 @@
 //! - [`core`](mod@core): all state. It takes a message, or tries the next pod, and gives back the effects.
 //! - [`requests`]: carries out the effects.
 
+use core::Core;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use daemon::admin::Gate;
 use daemon::lease::Leadership;
 use jiff::Timestamp;
+use message::Message;
+use requests::Requests;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api_tasks::status_dump::{self, StatusDump};
-use core::Core;
-use message::Message;
-use requests::Requests;
 
 pub mod core;
 pub mod effect;

@@ -16,9 +16,8 @@ use k8s_openapi::api::core::v1::Pod as WirePod;
 use serde::Deserialize as _;
 
 use crate::framework::profile::Profile;
+use crate::numa::cache::Cache;
 use crate::numa::settings::Settings;
-use crate::run;
-use crate::state::cache::Cache;
 use crate::state::pod::{Pod, PodKey};
 
 pub mod form;
@@ -145,7 +144,7 @@ async fn explain(args: &Args) -> anyhow::Result<String> {
             .find(|profile| profile.scheduler_name == wanted)
             .with_context(|| format!("the configuration has no profile {wanted:?}"))?,
     };
-    let settings: Settings = run::cache_settings(&config)?;
+    let settings: Settings = Settings::of_profiles(&config)?;
     let (mut cluster, cache) = snapshot.without(&pod.key, Cache::new(settings));
     let verdict = form::Explanation::new(&Profile::new(profile), &mut cluster, &cache, &pod);
     Ok(match args.output {

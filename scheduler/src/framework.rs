@@ -2,15 +2,15 @@
 //!
 //! In reading order:
 //! - [`profile`]: the plugins that place the pods of one scheduler name.
-//! - [`extension_points`]: where plugins act and which function runs there; [`plugin`]: their names; [`rejection`]: what a filter says.
+//! - [`extension_points`]: where plugins act and which function runs there.
 //! - [`queue`]: pods that wait for a node.
-//! - [`cycle`]: one attempt: filter, score, choose, and preemption if no node is left.
+//! - [`cycle`]: one attempt: filter, score, choose, and [`default_preemption`] if no node is left.
 //! - [`memo`]: what attempts know about nodes and keep for the next pod.
 
 pub mod cycle;
+pub mod default_preemption;
 pub mod extension_points;
 pub mod memo;
-pub mod plugin;
+mod message;
 pub mod profile;
 pub mod queue;
-pub mod rejection;

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use labels::{
+    AttemptLabels, KindLabel, MoveLabels, PointLabels, QueueLabel, RejectionLabels, StateLabel,
+    TypeLabel, UnschedulableLabels, WriteLabels, class,
+};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::framework::plugin::Plugin;
 use crate::framework::queue::{Cause, Lengths, Part};
-use crate::framework::rejection::Rejection;
-use crate::state::cache::Stats;
-use labels::{
-    AttemptLabels, KindLabel, MoveLabels, PointLabels, QueueLabel, RejectionLabels, StateLabel,
-    TypeLabel, UnschedulableLabels, WriteLabels, class,
-};
+use crate::numa::cache::Stats;
+use crate::plugins::plugin::Plugin;
+use crate::plugins::rejection::Rejection;
 
 mod labels;
 

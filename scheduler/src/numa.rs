@@ -19,9 +19,12 @@
 //! - `accounting`: which pods the newest NRT accounts for; `search`: the set of pods that a fingerprint covers.
 //! - `remaining`: what is left in the zones; `charge`: what pods take that no NRT accounts for yet.
 //! - [`simulate`]: what would be left if some pods were evicted.
+//! - [`cache`]: all nodes, each with its ledger.
 
 mod accounting;
+pub mod cache;
 mod charge;
+mod held;
 mod ledger;
 mod remaining;
 mod search;

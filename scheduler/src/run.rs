@@ -1,6 +1,5 @@
 //! Start-up and shutdown. This module and the engine are the only ones that know all others.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,7 +12,6 @@ use daemon::lease;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
-use scheduler_config::args::NodeResourceTopologyMatchArgs;
 use scheduler_config::configuration::{Configuration, LeaderElection};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -27,13 +25,13 @@ use crate::args::Args;
 use crate::engine::core::Core;
 use crate::engine::requests::Requests;
 use crate::engine::{Election, Engine};
-use crate::explain;
 use crate::framework::profile::{self, Profile};
 use crate::framework::queue::{Backoff, Queue};
 use crate::metrics::Metrics;
+use crate::numa::cache::Cache;
 use crate::numa::settings::Settings;
-use crate::state::cache::Cache;
-use crate::watch;
+use crate::watch::kinds::Needs;
+use crate::{explain, watch};
 
 /// Capacity of the channel of changes; watches pause when it is full.
 const CHANGES: usize = 4096;
@@ -121,7 +119,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let (sender, changes) = mpsc::channel(CHANGES);
     let profiles: Vec<Profile> = config.profiles.iter().map(Profile::new).collect();
-    let needs = profile::needs(&profiles);
+    let needs = Needs::of(&profiles);
     let volumes_wanted = CancellationToken::new();
     watch::start::start(
         needs,
@@ -142,7 +140,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let dump = status_dump();
     let settings = Settings {
         trace: dump.is_some(),
-        ..cache_settings(&config)?
+        ..Settings::of_profiles(&config)?
     };
     let queue = Queue::new(Backoff {
         initial: config.pod_initial_backoff,
@@ -252,34 +250,6 @@ fn read_config(args: &Args) -> anyhow::Result<Configuration> {
         None => DEFAULT_CONFIG.to_owned(),
     };
     scheduler_config::parse(&text).context("cannot use the configuration")
-}
-
-/// Returns the cache settings. All profiles share one cache, because they place pods on the same zones, so their settings must agree.
-pub(crate) fn cache_settings(config: &Configuration) -> anyhow::Result<Settings> {
-    let names: BTreeSet<String> = config
-        .profiles
-        .iter()
-        .map(|profile| profile.scheduler_name.clone())
-        .collect();
-    let mut all = config
-        .profiles
-        .iter()
-        .filter_map(|profile| profile.topology_match.as_ref());
-    let Some(first) = all.next() else {
-        return Ok(Settings::new(
-            &NodeResourceTopologyMatchArgs::default(),
-            names,
-        ));
-    };
-    let settings = Settings::new(first, names.clone());
-    for other in all {
-        if Settings::new(other, names.clone()) != settings {
-            anyhow::bail!(
-                "the profiles disagree on the cache settings of NodeResourceTopologyMatch"
-            );
-        }
-    }
-    Ok(settings)
 }
 
 /// What the endpoint serves.
@@ -401,9 +371,9 @@ mod tests {
 
     #[test]
     fn profiles_must_agree_on_the_shared_cache() {
-        let settings = cache_settings(&mk_config("7")).expect("both account");
+        let settings = Settings::of_profiles(&mk_config("7")).expect("both account");
         assert_eq!(settings.mode, crate::numa::settings::Mode::OverReserve);
         assert_eq!(settings.profiles.len(), 2);
-        assert!(cache_settings(&mk_config("0")).is_err());
+        assert!(Settings::of_profiles(&mk_config("0")).is_err());
     }
 }

@@ -3,16 +3,16 @@
 //! In reading order:
 //! - [`pod`]: a pod in the form that placing needs; [`images`]: the images of pods and nodes.
 //! - [`selector`]: label and node selectors.
-//! - [`cluster`]: nodes and the pods on them; [`storage`]: volumes, claims and what they depend on.
-//! - [`cache`]: the zones of every node, each with its ledger of [`crate::numa`].
-//! - [`node_info`]: a node as an attempt sees it.
+//! - [`volume_source`]: what a node attaches for a volume.
+//! - [`cluster`]: nodes ([`node`]) and the pods on them; [`group_kind`]: the kinds that say which pods belong together; [`storage`]: volumes, claims and what they depend on.
 //! - [`touched`]: which nodes changed since they were last read.
 
-pub mod cache;
 pub mod cluster;
+pub mod group_kind;
 pub mod images;
-pub mod node_info;
+pub mod node;
 pub mod pod;
 pub mod selector;
 pub mod storage;
 pub mod touched;
+pub mod volume_source;

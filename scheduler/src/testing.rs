@@ -10,9 +10,9 @@ use topology::request::{Container, ContainerKind, Pod as Request};
 use topology::resource::{ResourceName, Resources};
 use topology::zone::{Amounts, Zone};
 
+use crate::numa::cache::Cache;
 use crate::numa::settings::{Mode, Settings};
-use crate::state::cache::Cache;
-use crate::state::cluster::Node;
+use crate::state::node::Node;
 use crate::state::pod::{Phase, Pod, PodKey, SchedulingConstraints};
 
 /// Builds the key of an object.

@@ -14,11 +14,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
-
 use cargo::built;
 use freshness::{checked, complete};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// The operator. Under the exporter's name the same program is the exporter.
 pub const OPERATOR: &str = "numaresources-operator";

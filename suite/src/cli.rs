@@ -11,9 +11,8 @@ mod run;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
-
 use arguments::{Cli, Command};
+use clap::{CommandFactory as _, Parser as _};
 
 /// Exit code for an invalid command line, the same as that of the original's runner.
 const USAGE: u8 = 127;

@@ -34,7 +34,7 @@ use crate::facts::Facts;
 use crate::ledger::{ObjectRef, Undo};
 use crate::observed::NodeTopology;
 use crate::recorder::{Deadlines, PollResult, Recorder};
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 pub use nodes::{label_node, topologies};
 

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cluster_faults::Faults;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use testbed::faults::Faults;
 
-use crate::observed::NodeTopology;
+use crate::observed::{NodeTopology, Scope};
 use crate::resources::{DeviceNames, Resources, is_native};
-use crate::scenario::Scope;
 
 /// Facts of the cluster, found once at the end of the set-up.
 #[derive(Clone, Debug, Default)]

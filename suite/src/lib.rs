@@ -4,7 +4,8 @@
 //! The scenarios contain the expected values as literals.
 //!
 //! # Reading order
-//! 1. [`scenario`]: what a scenario is. [`scenarios`]: all of them, and how to add one.
+//! 1. [`scenario`]: what a scenario is; [`needs`]: what it needs of a cluster; [`step`]: what can stop it. [`scenarios`]: all of them, and how to
+//!    add one.
 //! 2. [`context`]: what a story works with; the modules below it extend it. [`workload`], [`resources`], [`observed`] and [`facts`] are the
 //!    values that it passes around, [`machine_pools`] the kubelets' settings.
 //! 3. [`recorder`] with [`ledger`]: how steps, waits and changes get into the event stream, and how changes are undone.
@@ -40,6 +41,7 @@ pub mod interrupt;
 pub mod labels;
 pub mod ledger;
 pub mod machine_pools;
+pub mod needs;
 pub mod observed;
 mod pace;
 pub mod recorder;
@@ -50,6 +52,7 @@ pub mod scenarios;
 pub mod select;
 pub mod session;
 pub mod setup;
+pub mod step;
 #[cfg(test)]
 mod testing;
 pub mod workload;

@@ -8,7 +8,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::Value;
 
 use crate::recorder::{PollResult, Recorder};
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// Returns the name of the last configuration that all machines of a pool had.
 pub async fn configuration(client: &Client, pool: &str) -> Result<String, StepError> {

@@ -8,7 +8,34 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::resources::{Resources, is_native};
-use crate::scenario::{Scope, StepError};
+use crate::step::StepError;
+
+/// Topology manager scope of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Each container is aligned by itself.
+    Container,
+    /// The pod is aligned as a whole.
+    Pod,
+}
+
+impl Scope {
+    /// Returns the value of the NRT attribute.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Container => "container",
+            Self::Pod => "pod",
+        }
+    }
+
+    /// Returns the message of the scheduler when no zone fits (scheduler.md 3.5).
+    pub fn alignment_failure(self) -> &'static str {
+        match self {
+            Self::Container => "cannot align container",
+            Self::Pod => "cannot align pod",
+        }
+    }
+}
 
 /// Why an NRT cannot be read.
 #[derive(Debug, Error)]

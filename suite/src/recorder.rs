@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::ledger::{Ledger, ObjectRef, Undo};
 use crate::pace::Pace;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// When a wait is first reported, and how often again while nothing changes.
 const FIRST_REPORT_AFTER: Duration = Duration::from_secs(3);

@@ -234,9 +234,3 @@ fn outcome(interrupt: &Interrupt, in_order: bool, verdicts: &[Verdict]) -> Outco
         Outcome::SetupFailed
     }
 }
-
-/// Makes a short identity that no other run has.
-pub fn new_run_id() -> String {
-    let id = uuid::Uuid::new_v4().simple().to_string();
-    id[..8].to_owned()
-}

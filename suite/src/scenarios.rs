@@ -10,7 +10,7 @@
 //!    has no test id. Where the area has a table (`ROWS`) and only amounts differ, it is one row more. A scenario that needs more of the
 //!    cluster says so: `Scenario { needs: .., ..AREA.scenario(..) }`.
 //! 3. A label that no scenario had before goes into [`KNOWN`](crate::labels::KNOWN). A new kind of need is a variant of
-//!    [`Need`](crate::scenario::Need), with what it is compared with in [`Facts`](crate::facts::Facts).
+//!    [`Need`](crate::needs::Need), with what it is compared with in [`Facts`](crate::facts::Facts).
 //! 4. Write `async fn story(ctx: &Context) -> Result<(), StepError>`: calls of `steps`, and of `ctx.step(title, ..)` around what
 //!    [`Context`](crate::context::Context) and its extensions offer. Expected values are literals. Whatever the story creates or changes goes
 //!    through `Context`, which records the undo before the call; where there is no method for it, `ctx.recorder.plan(..)` comes first.

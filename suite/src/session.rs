@@ -17,8 +17,9 @@ use crate::context::{Cluster, Context, RUN_LABEL, topologies};
 use crate::interrupt::Interrupt;
 use crate::observed::{NodeTopology, difference};
 use crate::recorder::{PollResult, Recorder, millis};
-use crate::scenario::{Scenario, StepError};
+use crate::scenario::Scenario;
 use crate::setup::{self, Options, Partial};
+use crate::step::StepError;
 
 /// Why the set-up did not complete.
 #[derive(Debug)]

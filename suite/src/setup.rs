@@ -17,18 +17,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
+use cluster_spec::progress::Progress;
+use cri_runtime::filter;
+use kept::Stack;
 use kube::Client;
 use testbed::cli::PlanArgs;
 use testbed::lane;
-use testbed::local::Progress;
-use testbed::node::filter;
 
 use crate::binaries;
 use crate::context::{Cluster, chain};
 use crate::facts::Facts;
 use crate::recorder::{Deadlines, Recorder};
-use crate::scenario::StepError;
-use kept::Stack;
+use crate::step::StepError;
 
 pub use connect::{ALLOW_COMMAND, ALLOW_LABEL, allow};
 
@@ -89,7 +89,7 @@ impl Options {
             manifests: None,
             scheduler: None,
             deadlines: Deadlines::default(),
-            run: crate::run::new_run_id(),
+            run: new_run_id(),
         })
     }
 
@@ -291,8 +291,8 @@ async fn own_cluster(
     recorder: &Recorder,
 ) -> Result<lane::Cluster, StepError> {
     let root = options.state_root.clone().unwrap_or_else(|| match lane {
-        lane::Lane::Embedded => testbed::state::temporary_root(),
-        lane::Lane::Local => testbed::state::default_root(),
+        lane::Lane::Embedded => cluster_state::temporary_root(),
+        lane::Lane::Local => cluster_state::default_root(),
     });
     let plan = PlanArgs {
         bin_dir: Some(bin_dir),
@@ -310,4 +310,10 @@ async fn own_cluster(
     lane::Cluster::up(spec, &report)
         .await
         .map_err(|error| StepError::fail(chain(&error)))
+}
+
+/// Makes a short identity that no other run has.
+pub fn new_run_id() -> String {
+    let id = uuid::Uuid::new_v4().simple().to_string();
+    id[..8].to_owned()
 }

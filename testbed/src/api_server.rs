@@ -19,9 +19,11 @@ use kube::{Client, Config};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::faults::Faults;
 use crate::lane::Lane;
-use crate::local::assets::{self, Assets, SearchPath};
+use cluster_faults::Faults;
+use cluster_spec::kubernetes::Assets;
+use programs::kubernetes;
+use programs::kubernetes::SearchPath;
 
 /// Token of a member of `system:masters` at the real server.
 const TOKEN: &str = "tests-only";
@@ -40,7 +42,7 @@ pub enum Error {
     Embedded(#[from] apiserver::Error),
     /// The programs of the real server were not found.
     #[error("there are no Kubernetes programs")]
-    Programs(#[from] assets::Error),
+    Programs(#[from] kubernetes::Error),
     /// A key for the real server could not be made.
     #[error("cannot make a key")]
     Key(#[from] rcgen::Error),
@@ -199,7 +201,7 @@ impl Drop for Processes {
 
 impl Processes {
     async fn start() -> Result<Self, Error> {
-        let programs = assets::locate(&SearchPath::from_environment(None), &|_| {})?;
+        let programs = kubernetes::locate(&SearchPath::from_environment(None), &|_| {})?;
         let mut last_logs = String::new();
         for _ in 0..MAX_ATTEMPTS {
             let mut processes = Self::spawn(&programs)?;

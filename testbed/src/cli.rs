@@ -1,22 +1,24 @@
 //! `cluster up | run | down | status`, for any program that offers them.
 
+pub(crate) mod hold;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use api::labels;
+use cluster_spec::flavour::Flavour;
+use cluster_spec::plan::{ClusterSpec, NodePlan};
+use cluster_spec::progress::{Progress, Report};
 use fixtures::machines::{Machine, profile};
+use local_cluster::cluster::down;
+use local_cluster::cluster::up::check_privileges;
+use programs::kubernetes::{self, SearchPath};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::embedded::{self, EmbeddedSpec};
+use crate::embedded::EmbeddedSpec;
 use crate::lane::{Cluster, Lane, Spec};
-use crate::local::assets::{self, SearchPath};
-use crate::local::cluster::up::check_privileges;
-use crate::local::cluster::{ClusterSpec, NodePlan, down};
-use crate::local::progress::{Progress, Report};
-use crate::openshift::Flavour;
-use crate::state;
 
 /// Exit status after an interrupt.
 const INTERRUPTED: u8 = 130;
@@ -45,7 +47,9 @@ pub struct RootArgs {
 impl RootArgs {
     /// Returns the directory, or the default one.
     pub fn resolve(&self) -> PathBuf {
-        self.state_root.clone().unwrap_or_else(state::default_root)
+        self.state_root
+            .clone()
+            .unwrap_or_else(cluster_state::default_root)
     }
 }
 
@@ -230,7 +234,7 @@ impl PlanArgs {
             state_root: state_root.to_owned(),
             nodes: self.node_plans()?,
             bin_dir: self.programs()?,
-            assets: assets::locate(&SearchPath::from_environment(self.assets.clone()), report)?,
+            assets: kubernetes::locate(&SearchPath::from_environment(self.assets.clone()), report)?,
             hide_allocations: self.hide_allocations,
             flavour: self.flavour,
         })
@@ -303,7 +307,7 @@ impl UpArgs {
     ) -> anyhow::Result<PathBuf> {
         match self.cluster {
             Lane::Embedded => {
-                let held = embedded::hold::launch(self, report).await?;
+                let held = hold::launch(self, report).await?;
                 prepare(held.client.clone()).await?;
                 held.detach().await
             }
@@ -365,10 +369,10 @@ impl Interrupts {
 pub async fn status(
     root: &Path,
     about: impl AsyncFn(PathBuf) -> String,
-) -> Result<String, state::Error> {
+) -> Result<String, cluster_state::Error> {
     let mut parts = Vec::new();
-    for (name, record, runs) in state::list(root)? {
-        let dir = state::dir(root, &name);
+    for (name, record, runs) in cluster_state::list(root)? {
+        let dir = cluster_state::dir(root, &name);
         let kubeconfig = dir.join("kubeconfig");
         let state = if runs { "running" } else { "dead" };
         parts.push(format!(

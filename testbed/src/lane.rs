@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cluster_faults::Faults;
+use cluster_spec::plan::ClusterSpec;
+use cluster_spec::progress::Report;
+use local_cluster::LocalCluster;
+use openshift::machines::Machines;
 use serde::{Deserialize, Serialize};
 
-use crate::embedded::{EmbeddedCluster, EmbeddedSpec, cluster};
-use crate::faults::Faults;
-use crate::local::progress::Report;
-use crate::local::{ClusterSpec, LocalCluster};
-use crate::openshift::machines::Machines;
-use crate::state;
+use crate::embedded::{self, EmbeddedCluster, EmbeddedSpec};
 
 /// Which parts a cluster is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize, Serialize)]
@@ -73,16 +73,16 @@ pub enum Cluster {
 pub enum Error {
     /// The embedded cluster did not come up.
     #[error(transparent)]
-    Embedded(#[from] cluster::Error),
+    Embedded(#[from] embedded::Error),
     /// The local cluster did not come up.
     #[error(transparent)]
-    Up(#[from] crate::local::cluster::up::Error),
+    Up(#[from] local_cluster::cluster::up::Error),
     /// The local cluster does not end.
     #[error(transparent)]
-    Local(#[from] crate::local::cluster::Error),
+    Local(#[from] local_cluster::cluster::Error),
     /// The cluster's state cannot be removed.
     #[error(transparent)]
-    State(#[from] state::Error),
+    State(#[from] cluster_state::Error),
 }
 
 impl Cluster {

@@ -5,11 +5,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::cli::ClusterCommand;
-use crate::embedded;
-use crate::local::{enter, helper_process, platform, policies, supervise};
-use crate::node;
 use clap::Parser;
+use local_cluster::{enclosing, enter, platform, policies, supervise};
+
+use crate::cli::{ClusterCommand, hold};
 
 /// Internal processes of local test clusters; only `cluster` is meant for people.
 #[derive(Debug, Parser)]
@@ -20,7 +19,7 @@ enum Command {
     Cluster(ClusterCommand),
     /// Run an embedded cluster that outlives the process that requested it.
     #[command(hide = true)]
-    HoldEmbedded(embedded::hold::HoldArgs),
+    HoldEmbedded(hold::HoldArgs),
     /// Launch the holder of a cluster.
     #[command(hide = true)]
     Supervise(supervise::Args),
@@ -29,10 +28,10 @@ enum Command {
     Hold(supervise::Args),
     /// Do what an OpenShift does by itself, in a local cluster.
     #[command(hide = true)]
-    Openshift(helper_process::Args),
+    Openshift(enclosing::Args),
     /// Enforce network policies, in a local cluster.
     #[command(hide = true)]
-    Policies(helper_process::Args),
+    Policies(enclosing::Args),
     /// Create the namespaces of a node and run a program in them.
     #[command(hide = true)]
     Enter(enter::EnterArgs),
@@ -41,10 +40,10 @@ enum Command {
     Join(enter::JoinArgs),
     /// Become a program of a container in an embedded cluster.
     #[command(hide = true)]
-    Tied(embedded::node::tied::TiedArgs),
+    Tied(sim::node::tied::TiedArgs),
     /// What runs inside a node.
     #[command(flatten)]
-    Node(node::cli::Command),
+    Node(cri_runtime::cli::Command),
 }
 
 /// File name of the helper.
@@ -54,12 +53,13 @@ pub const NAME: &str = "numaresources-testbed";
 pub fn is_called(argv: &[OsString]) -> bool {
     let name = argv.first().map(Path::new).and_then(Path::file_name);
     let name = name.and_then(|name| name.to_str()).unwrap_or_default();
-    name == NAME || node::cli::PROGRAMS.contains(&name)
+    name == NAME || cri_runtime::cli::PROGRAMS.contains(&name)
 }
 
 /// Runs the helper. It starts no async runtime here, because most commands must change namespaces while there is one thread.
 pub fn main(argv: &[OsString]) -> ExitCode {
-    let outcome = node::cli::run_as_program(argv).unwrap_or_else(|| run(Command::parse_from(argv)));
+    let outcome =
+        cri_runtime::cli::run_as_program(argv).unwrap_or_else(|| run(Command::parse_from(argv)));
     outcome.unwrap_or_else(|error| {
         // Standard error is the only place to report to, so an error of it is dropped.
         drop(writeln!(std::io::stderr(), "error: {error:#}"));
@@ -76,14 +76,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::HoldEmbedded(args) => tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?
-            .block_on(embedded::hold::run(args)),
+            .block_on(hold::run(args)),
         Command::Supervise(args) => supervise::launch(&args),
         Command::Hold(args) => supervise::hold(&args),
-        Command::Openshift(args) => node::cli::serve(|| platform::run(args)),
-        Command::Policies(args) => node::cli::serve(|| policies::run(args)),
+        Command::Openshift(args) => cri_runtime::cli::serve(|| platform::run(args)),
+        Command::Policies(args) => cri_runtime::cli::serve(|| policies::run(args)),
         Command::Enter(args) => enter::enter(&args),
         Command::Join(args) => enter::join(&args),
-        Command::Tied(args) => embedded::node::tied::run(&args),
+        Command::Tied(args) => sim::node::tied::run(&args),
         Command::Node(command) => command.run(),
     }
 }

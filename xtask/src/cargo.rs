@@ -6,25 +6,7 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, ensure};
 use cargo_metadata::{Artifact, Message};
-pub(crate) use testbed::cargo::{command, program, without_package};
-
-/// Runs `cargo build` with these arguments.
-///
-/// # Errors
-/// Returns an error if cargo cannot be started or the build fails.
-pub(crate) fn build(arguments: &[&str]) -> anyhow::Result<()> {
-    let status = command()
-        .arg("build")
-        .args(arguments)
-        .status()
-        .context("starting cargo build")?;
-    ensure!(
-        status.success(),
-        "cargo build {} failed",
-        arguments.join(" ")
-    );
-    Ok(())
-}
+pub(crate) use programs::cargo::{command, program, without_package};
 
 /// Runs `cargo build` with these arguments, and returns every unit of the build, whether it was compiled now or before.
 ///

@@ -9,12 +9,12 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
+use programs::console::note;
 
 use self::archive::Layout;
 use self::origin::Origin;
 use self::size::Measured;
 use crate::cargo;
-use crate::console::note;
 
 mod archive;
 mod contents;

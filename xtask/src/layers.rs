@@ -1,4 +1,5 @@
-//! The layer check: which package of the workspace may use which (`ARCHITECTURE.md`, "Code map").
+//! The layer check: which package of the workspace may use which (`ARCHITECTURE.md`, "Code map"), and no circles between the modules of a
+//! package.
 //!
 //! Only normal and build dependencies count; tests may use any package.
 
@@ -6,6 +7,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
 use cargo_metadata::{DependencyKind, MetadataCommand};
+
+mod circles;
 
 /// What a package may depend on.
 struct Rule {
@@ -43,10 +46,26 @@ const RULES: &[Rule] = &[
     pure("nrt", &["api", "topology"]),
     pure("manifests", &["api", "goflags", "scheduler-config"]),
     pure("fixtures", &["api", "topology", "nrt"]),
+    rule("cluster-spec", &["fixtures"]),
+    pure(
+        "kubelet-model",
+        &[
+            "api",
+            "cluster-spec",
+            "fixtures",
+            "podresources",
+            "topology",
+        ],
+    ),
     rule("features", &[]),
     rule("apply", &["api"]),
     rule("apiserver", &[]),
     rule("daemon", &[]),
+    rule("programs", &["cluster-spec"]),
+    rule("cluster-state", &["cluster-spec"]),
+    rule("cri-runtime", &["cluster-spec", "podresources", "programs"]),
+    rule("cluster-faults", &["apiserver", "cri-runtime"]),
+    rule("openshift", &["api", "cluster-faults", "cluster-spec"]),
     rule("rte", &["api", "podresources", "topology", "nrt", "daemon"]),
     rule(
         "scheduler",
@@ -66,39 +85,99 @@ const RULES: &[Rule] = &[
         ],
     ),
     rule(
+        "sim",
+        &[
+            "api",
+            "apiserver",
+            "cluster-faults",
+            "cluster-spec",
+            "cri-runtime",
+            "fixtures",
+            "kubelet-model",
+            "openshift",
+            "podresources",
+            "topology",
+        ],
+    ),
+    rule(
+        "local-cluster",
+        &[
+            "api",
+            "cluster-faults",
+            "cluster-spec",
+            "cluster-state",
+            "cri-runtime",
+            "fixtures",
+            "openshift",
+            "programs",
+        ],
+    ),
+    rule(
         "testbed",
-        &["api", "apiserver", "podresources", "topology", "fixtures"],
+        &[
+            "api",
+            "apiserver",
+            "cluster-faults",
+            "cluster-spec",
+            "cluster-state",
+            "cri-runtime",
+            "fixtures",
+            "local-cluster",
+            "openshift",
+            "programs",
+            "sim",
+        ],
+    ),
+    rule(
+        "judges",
+        &[
+            "api",
+            "apiserver",
+            "cluster-spec",
+            "fixtures",
+            "kubelet-model",
+            "local-cluster",
+            "podresources",
+            "programs",
+            "testbed",
+        ],
     ),
     rule(
         "suite",
         &[
             "testbed",
+            "cluster-faults",
+            "cluster-spec",
+            "cluster-state",
+            "cri-runtime",
+            "programs",
             "fixtures",
             "reports",
             "api",
             "nrt",
-            "apply",
             "scheduler-config",
         ],
     ),
     rule(
-        "xtask",
+        "bench",
         &[
-            "topology",
             "api",
-            "podresources",
-            "scheduler-config",
-            "reports",
-            "nrt",
-            "manifests",
-            "fixtures",
-            "apply",
             "apiserver",
-            "daemon",
+            "apply",
+            "cluster-spec",
+            "fixtures",
+            "judges",
+            "local-cluster",
+            "manifests",
+            "nrt",
+            "podresources",
+            "programs",
+            "sim",
             "testbed",
-            "suite",
         ],
     ),
+    // starts without compiling a testbed: what needs one is a program of its own
+    rule("xtask", &["api", "cluster-spec", "manifests", "programs"]),
 ];
 
 /// A package with dependencies only: every package that is not pure may use it.
@@ -158,7 +237,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
                 .collect(),
         })
         .collect();
-    let violations = check(&packages);
+    let mut violations = check(&packages);
+    for package in &metadata.packages {
+        let src = package.manifest_path.with_file_name("src");
+        violations.extend(circles::find(&package.name, src.as_std_path())?);
+    }
     if violations.is_empty() {
         return Ok(());
     }

@@ -6,15 +6,13 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod accounting;
-mod bench;
 mod cargo;
 mod citations;
 mod codegen;
-mod console;
+mod forward;
 mod image;
 mod layers;
 mod protos;
-mod record;
 mod test;
 mod units;
 
@@ -30,12 +28,9 @@ struct Cli {
 enum Command {
     /// Compares published accounts with the kubelets' own files, for many random sequences of pods. Needs Linux and root.
     Accounting(accounting::Args),
-    /// Measures a product against its goals.
-    Bench {
-        /// What to measure.
-        #[command(subcommand)]
-        what: bench::Bench,
-    },
+    /// Measures a product against its goals (`cargo xtask bench --help`).
+    #[command(disable_help_flag = true)]
+    Bench(forward::Args),
     /// Checks that every citation of a page names a heading that is there, and that links of the documentation lead somewhere.
     Citations,
     /// Renders the files under config/ from the types and manifests.
@@ -54,12 +49,9 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Records what the real parts of Kubernetes do.
-    Record {
-        /// What to record.
-        #[command(subcommand)]
-        what: record::Record,
-    },
+    /// Records what the real parts of Kubernetes do (`cargo xtask record --help`).
+    #[command(disable_help_flag = true)]
+    Record(forward::Args),
     /// Builds and runs the tests of the workspace: plain ones, with --real all that CI runs, with --all what takes long, too.
     Test(test::Args),
     /// Checks that no package is compiled twice, within a build of the workspace or by another build.
@@ -69,13 +61,13 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Accounting(args) => accounting::run(&args),
-        Command::Bench { what } => bench::run(what),
+        Command::Bench(args) => return forward::run("bench", args),
         Command::Citations => citations::run(),
         Command::Codegen { check } => codegen::run(check),
         Command::Image(args) => image::run(&args),
         Command::Layers => layers::run(),
         Command::Protos { check } => protos::run(check),
-        Command::Record { what } => record::run(what),
+        Command::Record(args) => return forward::run("judges", args),
         Command::Test(args) => test::run(&args),
         Command::Units => units::run(),
     };

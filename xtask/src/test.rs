@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use testbed::local::assets::{self, SearchPath};
+use programs::console::note;
+use programs::kubernetes::{self, SearchPath};
 
-use crate::console::note;
 use crate::{cargo, image};
 
 mod history;
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let seed = args.seed()?;
     if level > Level::Plain {
         // before the tests, so that a build of several minutes shows its progress instead of looking like a hanging test
-        assets::locate(&SearchPath::from_environment(None), &|progress| {
+        kubernetes::locate(&SearchPath::from_environment(None), &|progress| {
             note(&progress.to_string());
         })
         .context("looking for the Kubernetes programs")?;
@@ -140,7 +140,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut report = Report::new(&jobs, args.verbose, built);
     let capacity = args.jobs.map_or_else(processors, f64::from);
     let interrupted = run::all(jobs, capacity, &environment, |done| {
-        history.record(&done);
+        // a failed job may have ended early, or waited until its limit
+        if !done.failed() {
+            history.record(&done.job.id, done.ended.wall, done.ended.processor);
+        }
         report.add(done);
     })?;
     history.write(&history_file);

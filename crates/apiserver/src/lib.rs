@@ -24,7 +24,6 @@ pub use self::admission::defaults::fill_in_pod;
 pub use self::error::Error;
 pub use self::server::{Options, Running, Server};
 
-pub mod conversation;
 pub mod faults;
 
 mod access;

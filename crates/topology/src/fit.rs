@@ -3,13 +3,12 @@
 use std::cell::Cell;
 use std::fmt;
 
+use self::rules::Rules;
+use self::state::{Room, State};
 use crate::mask::{NumaMask, ZoneId};
 use crate::policy::{ManagerConfig, Scope};
 use crate::request::{Container, ContainerKind, Pod};
 use crate::resource::{CPU, ResourceName, Resources};
-
-use self::rules::Rules;
-use self::state::{Room, State};
 
 pub mod explain;
 mod rules;
@@ -216,7 +215,9 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
         if self.rules.are_exact() {
             let mut state = state;
             for container in self.pod.containers() {
-                self.rules.whole_cores(container, &state).map_err(misfit)?;
+                self.rules
+                    .whole_cores(container, || state.untouched_cpus())
+                    .map_err(misfit)?;
                 state.take(container, zone, self.rules);
             }
         }
@@ -244,7 +245,7 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
     fn container(&self, state: &State<'_>, container: &Container) -> Result<Choice, Misfit> {
         let choice = self
             .rules
-            .whole_cores(container, state)
+            .whole_cores(container, || state.untouched_cpus())
             .and_then(|()| self.choose(state, &container.requests));
         choice.map_err(|lack| lack.into_misfit(subject(container), &state.left))
     }

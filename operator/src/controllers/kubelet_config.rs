@@ -1,4 +1,4 @@
-//! Passes the resource manager settings of each pool's kubelets to the exporters, in a ConfigMap (operator.md 7; ARCHITECTURE.md 9).
+//! Passes the resource manager settings of each pool's kubelets to the exporters, in a ConfigMap (operator.md 7; ARCHITECTURE.md 11).
 //!
 //! Every change reconciles all pools. So two objects for one pool always give the same result, and ConfigMaps that belong to no pool are
 //! deleted. For each pool in turn:

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use api::operator::v1::NumaResourcesOperator;
 use api::scheduler::v1::NumaResourcesScheduler;
+use cluster_spec::flavour::Flavour;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use kube::api::{Api, DeleteParams};
 use serde_json::json;
 use testbed::api_server::Decision;
-use testbed::openshift::Flavour;
 use testbed::permissions::{self, Findings, Permission, RequiredPermission};
 
 use crate::cluster::NAMESPACE;

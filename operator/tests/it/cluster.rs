@@ -3,9 +3,11 @@
 use std::future::Future;
 use std::net::SocketAddrV4;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use apply::{Applier, wait};
+use cluster_faults::Faults;
+use cluster_spec::flavour::Flavour;
 use fs_err as fs;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -18,12 +20,10 @@ use nix::unistd::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use sim::node::addresses::Block;
 use tempfile::TempDir;
 use testbed::api_server::{self, ApiServer, Decision};
-use testbed::embedded::node::addresses::Block;
-use testbed::faults::Faults;
 use testbed::lane::Lane;
-use testbed::openshift::{self, Flavour};
 use wait_timeout::ChildExt as _;
 
 pub(crate) const NAMESPACE: &str = "numaresources";
@@ -174,19 +174,9 @@ impl Cluster {
     }
 
     /// Waits until `check` returns a value. Its error describes the last state for the failure message.
-    pub(crate) async fn eventually<T, F: Future<Output = Result<T, String>>>(
-        &self,
-        check: impl Fn() -> F,
-    ) -> T {
-        let deadline = Instant::now() + WITHIN;
-        let mut tick = tokio::time::interval(Duration::from_millis(100));
-        loop {
-            tick.tick().await;
-            match check().await {
-                Ok(value) => return value,
-                Err(seen) => assert!(Instant::now() < deadline, "seen last: {seen}"),
-            }
-        }
+    pub(crate) async fn eventually<T>(&self, check: impl AsyncFn() -> Result<T, String>) -> T {
+        let found = testbed::eventually(WITHIN, check).await;
+        found.expect("what the check looks for comes in time")
     }
 
     pub(crate) fn namespaced<K>(&self) -> Api<K>

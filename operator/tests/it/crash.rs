@@ -2,10 +2,10 @@
 //! requests.
 
 use api::names;
+use cluster_faults::{Fault, Rule, Selector};
+use cluster_spec::flavour::Flavour;
 use futures::stream::{self, StreamExt as _};
 use rstest::rstest;
-use testbed::faults::{Fault, Rule, Selector};
-use testbed::openshift::Flavour;
 
 use crate::cluster::NAMESPACE;
 use crate::installation::{Installation, Objects, simulate_controllers};

@@ -2,12 +2,12 @@
 
 use api::openshift::machine_config::KubeletConfig;
 use api::operator::v1::NumaResourcesOperator;
+use cluster_faults::{Fault, Rule, Selector};
+use cluster_spec::flavour::Flavour;
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::json;
-use testbed::faults::{Fault, Rule, Selector};
 use testbed::lane::Lane;
-use testbed::openshift::Flavour;
 
 use crate::cluster::{Cluster, NAMESPACE, within};
 use crate::exporters::{CR, DS_A, conditions, cr, make_ready};

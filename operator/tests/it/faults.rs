@@ -1,13 +1,14 @@
 //! Checks that the operator loses no work while the API server has faults. Runs on the embedded server, which injects them.
 
+use std::time::Duration;
+
 use api::operator::v1::NumaResourcesOperator;
+use cluster_faults::{Disturbance, Fault, Rule, Selector, WatchEnd};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::Role;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
-use std::time::Duration;
-use testbed::faults::{Disturbance, Fault, Rule, Selector, WatchEnd};
 use testbed::lane::Lane;
 
 use crate::cluster::{Cluster, NAMESPACE, within};

@@ -1,12 +1,12 @@
 //! Checks that the operator writes nothing when nothing changes. Runs on the embedded server, which counts requests.
 
 use api::operator::v1::NumaResourcesOperator;
+use cluster_faults::{Fault, Rule, Selector};
+use cluster_spec::flavour::Flavour;
 use kube::api::{Api, PostParams};
 use rstest::rstest;
 use serde_json::json;
-use testbed::faults::{Fault, Rule, Selector};
 use testbed::lane::Lane;
-use testbed::openshift::Flavour;
 
 use crate::cluster::{Cluster, NAMESPACE, within};
 use crate::exporters::{CR, DS_A, DS_B, conditions, cr, make_ready};

@@ -7,6 +7,7 @@ use api::names;
 use api::openshift::machine_config::{KubeletConfig, MachineConfig, MachineConfigPool};
 use api::operator::v1::NumaResourcesOperator;
 use api::scheduler::v1::NumaResourcesScheduler;
+use cluster_spec::flavour::Flavour;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -17,7 +18,6 @@ use kube::api::{
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use testbed::lane::Lane;
-use testbed::openshift::Flavour;
 
 use crate::cluster::{Cluster, NAMESPACE};
 use crate::exporters::{CR, cr};

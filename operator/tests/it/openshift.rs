@@ -2,13 +2,13 @@
 
 use api::openshift::machine_config::{MachineConfig, MachineConfigPool};
 use api::operator::v1::{NumaResourcesOperator, NumaResourcesOperatorStatus};
+use cluster_spec::flavour::Flavour;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use rstest::rstest;
 use serde_json::{Value, json};
-use testbed::openshift::Flavour;
 
 use crate::cluster::Cluster;
 use crate::exporters::{CR, DS_A, DS_B, conditions, cr, make_ready};

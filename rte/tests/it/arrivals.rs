@@ -1,9 +1,10 @@
 //! A fingerprint that includes a pod claims that the zones account for it. It must not be published while the kubelet is still assigning
 //! resources to the pod.
 
+use std::fs;
+
 use podresources::v1;
 use serde_json::{Value, json};
-use std::fs;
 
 use crate::api_server::NRTS;
 use crate::scene::{Scene, cpus, terminate};

@@ -6,6 +6,8 @@ use std::time::Duration;
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::operator::LogLevel;
 use apply::{Applier, wait};
+use cluster_faults::socket::{SocketFault, SocketProxy};
+use cluster_faults::{Disturbance, Fault, Faults, Rule, Selector, WatchEnd};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
@@ -14,8 +16,6 @@ use manifests::rte::{Image, Options, Set};
 use manifests::to_value;
 use serde_json::{Value, json};
 use testbed::api_server::{self, ApiServer};
-use testbed::faults::socket::{SocketFault, SocketProxy};
-use testbed::faults::{Disturbance, Fault, Faults, Rule, Selector, WatchEnd};
 use testbed::lane::Lane;
 use tokio::process::Child;
 
@@ -127,15 +127,8 @@ impl Scene {
     }
 
     async fn eventually(&self, check: impl AsyncFn() -> Result<(), String>) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        let mut tick = tokio::time::interval(Duration::from_millis(20));
-        loop {
-            tick.tick().await;
-            match check().await {
-                Ok(()) => return,
-                Err(seen) => assert!(tokio::time::Instant::now() < deadline, "seen last: {seen}"),
-            }
-        }
+        let found = testbed::eventually(PATIENCE, check).await;
+        found.expect("what the check looks for comes in time");
     }
 
     /// Assigns CPUs to a pod and updates the pod in the API server, which triggers the watch like a kubelet's write.

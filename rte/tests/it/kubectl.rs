@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use testbed::local::assets::{self, SearchPath};
+use programs::kubernetes::{self, SearchPath};
 use tokio::process::Command;
 
 use crate::cluster::Cluster;
@@ -26,7 +26,7 @@ async fn stdout_of(program: &PathBuf, cluster: &Cluster, words: &[&str]) -> Stri
 #[tokio::test]
 #[ignore = "real: kubectl"]
 async fn kubectl_shows_what_is_published() {
-    let programs = assets::locate(&SearchPath::from_environment(None), &|_| {});
+    let programs = kubernetes::locate(&SearchPath::from_environment(None), &|_| {});
     let kubectl = programs.expect("the Kubernetes programs are there").kubectl;
     let cluster = Cluster::new(None).await;
     cluster.define().await;

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podresources::v1;
 use serde_json::{Value, json};
-use testbed::embedded::node::addresses::Block;
+use sim::node::addresses::Block;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};

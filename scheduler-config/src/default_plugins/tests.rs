@@ -1,9 +1,10 @@
 use std::error::Error as _;
 
-use super::resources::cpu_and_memory;
-use super::*;
 use rstest::rstest;
 use serde_json::json;
+
+use super::resources::cpu_and_memory;
+use super::*;
 
 #[test]
 fn absent_numbers_are_the_defaults() {

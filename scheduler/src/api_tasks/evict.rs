@@ -7,7 +7,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::json;
 
-use crate::plugins::default_preemption::Victim;
+use crate::framework::default_preemption::Victim;
 use crate::state::pod::{PREEMPTION_BY_SCHEDULER, PodKey};
 
 /// Timeout of an eviction; the preemption is tried again later.

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
+use content::{MAX_NOTE_LENGTH, shortened};
 use k8s_openapi::api::core::v1::Pod as WirePod;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -21,7 +22,6 @@ use tokio::time::Instant;
 
 use crate::api_tasks::retry::retried;
 use crate::metrics::{Metrics, Written};
-use content::{MAX_NOTE_LENGTH, shortened};
 
 mod content;
 

@@ -3,8 +3,8 @@
 use super::message::{Placement, Waiting};
 use crate::api_tasks::report::Report;
 use crate::api_tasks::volume_bind::Changes;
-use crate::framework::plugin::Plugins;
-use crate::plugins::default_preemption::Victim;
+use crate::framework::default_preemption::Victim;
+use crate::plugins::plugin::Plugins;
 use crate::state::pod::Pod;
 
 /// Something to do outside.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api_tasks::{bind, volume_bind};
-use crate::framework::plugin::Plugins;
 use crate::framework::queue::Popped;
+use crate::plugins::plugin::Plugins;
 use crate::state::pod::{Pod, PodKey};
 use crate::state::storage::Reservation;
 use crate::watch::follow::Notice;

@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::state::cache::Cache;
+use crate::numa::cache::Cache;
 use crate::state::cluster::Cluster;
 use crate::state::pod::{Pod, PodKey};
 use crate::watch::kinds::{self, Kind, Need, Object, Visitor, Watched};

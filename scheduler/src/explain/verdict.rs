@@ -12,15 +12,16 @@ use super::form::{
     Explanation, FORMAT, Lack, NodeVerdict, PodFacts, PreemptionVerdict, Score, Topology,
     TrialVerdict, VictimFacts, ZoneVerdict,
 };
-use crate::framework::cycle;
 use crate::framework::extension_points::{Attempt, Weighted, scores};
 use crate::framework::profile::Profile;
-use crate::framework::rejection::Rejection;
+use crate::framework::{cycle, default_preemption};
+use crate::numa::cache::Cache;
 use crate::numa::view::View;
-use crate::plugins::{default_preemption, node_resource_topology_match};
-use crate::state::cache::Cache;
-use crate::state::cluster::{Cluster, Node};
-use crate::state::node_info::NodeInfo;
+use crate::plugins::node_info::NodeInfo;
+use crate::plugins::node_resource_topology_match;
+use crate::plugins::rejection::Rejection;
+use crate::state::cluster::Cluster;
+use crate::state::node::Node;
 use crate::state::pod::Pod;
 
 impl Explanation {

@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use crate::framework::default_preemption::{self, Candidate};
 use crate::framework::extension_points::Attempt;
 use crate::framework::memo::Memo;
 use crate::framework::profile::Profile;
-use crate::framework::rejection::Rejection;
-use crate::plugins::default_preemption::{self, Candidate};
-use crate::state::cache::Cache;
+use crate::numa::cache::Cache;
+use crate::plugins::node_info::NodeInfo;
+use crate::plugins::rejection::Rejection;
 use crate::state::cluster::Cluster;
-use crate::state::node_info::NodeInfo;
 use crate::state::pod::Pod;
 
 mod verdict;
 
 pub use verdict::Verdict;
-pub(crate) use verdict::{message, verdict};
+pub(crate) use verdict::verdict;
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq)]

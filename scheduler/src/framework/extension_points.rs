@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | PreFilter | [`Attempt::new`]: what is the same for all nodes, once | amounts, domains, counts; or a rejection of every node |
 //! | Filter | [`Attempt::examine`]: the plugins on one node, in the order of the profile; the first one that rejects it ends the examination | a [`Rejection`] |
-//! | PostFilter | [`preempt`](crate::plugins::default_preemption::preempt), if no node is left | victims on a node |
+//! | PostFilter | [`preempt`](crate::framework::default_preemption::preempt), if no node is left | victims on a node |
 //! | Score | [`ScorePlugin::raw_score`]: one plugin on one node alone | a number |
 //! | NormalizeScore | [`ScorePlugin::normalized_scores`]: one plugin on all feasible nodes | 0 to 100 for each node; the weighted sum decides |
 //!
@@ -14,7 +14,7 @@
 //!
 //! | point | what runs |
 //! |---|---|
-//! | Reserve | the pod is assumed on its node and charged to its zones ([`Cache::reserve`](crate::state::cache::Cache::reserve)), its volumes are kept for it ([`reservation`](crate::plugins::volume_binding::reservation)) |
+//! | Reserve | the pod is assumed on its node and charged to its zones ([`Cache::reserve`](crate::numa::cache::Cache::reserve)), its volumes are kept for it ([`reservation`](crate::plugins::volumes::volume_binding::reservation)) |
 //! | PreBind | [`volume_bind`](crate::api_tasks::volume_bind) writes the choice of volumes and waits for it |
 //! | Bind | [`bind`](crate::api_tasks::bind::bind) |
 //!
@@ -27,18 +27,19 @@ use scheduler_config::args::ScoringStrategy;
 use scheduler_config::default_plugins::{self, InterPodAffinityArgs, ResourceSpec};
 use topology::resource::ResourceName;
 
-use super::plugin::Plugin;
-use super::rejection::Rejection;
 use crate::numa::simulate;
 use crate::numa::view::View;
+use crate::plugins::node_info::NodeInfo;
+use crate::plugins::plugin::Plugin;
+use crate::plugins::rejection::Rejection;
 use crate::plugins::score::normalize;
 use crate::plugins::{
     image_locality, inter_pod_affinity, node_affinity, node_ports, node_resource_topology_match,
     node_resources_balanced_allocation, node_resources_fit, node_unschedulable,
     pod_topology_spread, taint_toleration, volumes,
 };
-use crate::state::cluster::{Cluster, Node, NodeState};
-use crate::state::node_info::NodeInfo;
+use crate::state::cluster::Cluster;
+use crate::state::node::{Node, NodeState};
 use crate::state::pod::Pod;
 
 /// The filters of a profile, in order, with their settings.

@@ -14,11 +14,12 @@ use topology::request::Pod as Request;
 use topology::resource::Resources;
 
 use crate::framework::profile::Profile;
-use crate::framework::rejection::Rejection;
-use crate::state::cache::Cache;
-use crate::state::cluster::{Cluster, Node, NodeState};
+use crate::numa::cache::Cache;
+use crate::plugins::node_info::NodeInfo;
+use crate::plugins::rejection::Rejection;
+use crate::state::cluster::Cluster;
 use crate::state::images::ImageId;
-use crate::state::node_info::NodeInfo;
+use crate::state::node::{Node, NodeState};
 use crate::state::pod::{HostPort, Pod, SchedulingConstraints};
 
 /// Maximum number of remembered shapes, for workloads that grow at the same time.

@@ -7,9 +7,8 @@ use scheduler_config::default_plugins::DefaultPreemptionArgs;
 use scheduler_config::plugins::{Point, extends};
 
 use crate::framework::extension_points::{Filters, ScorePlugin, Weighted};
-use crate::framework::plugin::Plugin;
+use crate::plugins::plugin::Plugin;
 use crate::plugins::{pod_topology_spread, volumes};
-use crate::watch::kinds::Needs;
 
 /// A profile with its plugin lists resolved to what this scheduler runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,14 +101,6 @@ impl Profile {
             percent => percent,
         };
         (nodes * percent / 100).max(AT_LEAST)
-    }
-}
-
-/// Returns which kinds of objects these profiles need.
-pub fn needs(profiles: &[Profile]) -> Needs {
-    Needs {
-        default_spread: profiles.iter().any(Profile::spreads_by_default),
-        volumes: profiles.iter().any(Profile::reads_volumes),
     }
 }
 

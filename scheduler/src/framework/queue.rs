@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::framework::plugin::Plugins;
+use crate::plugins::plugin::Plugins;
 use crate::state::pod::PodKey;
 
 mod moves;

@@ -6,8 +6,8 @@ use super::charge::is_zoned;
 use super::ledger::{Base, Ledger, Numbered};
 use super::search::{Candidate, fingerprint_of, search};
 use super::settings::{Mode, Settings};
-use super::simulate::HeldByPod;
 use super::tracked::{AccountedBy, Tracked};
+use crate::numa::held::HeldByPod;
 use crate::state::pod::{Phase, PodKey};
 
 /// A comparison of a published fingerprint with the known pods.

@@ -13,7 +13,7 @@ use topology::request::{ContainerKind, Pod as Request};
 use topology::resource::{ResourceName, Resources};
 use topology::zone::Zone;
 
-use super::view::Fresh;
+use super::view::{Fresh, Unadmitted};
 use crate::state::pod::{Phase, PodKey};
 
 /// A charge of a pod.
@@ -36,15 +36,6 @@ impl Charge {
             unadmitted: None,
         }
     }
-}
-
-/// The zones of a node before any charge, and all charges, if some belong to pods that may be admitted after the next one.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Unadmitted {
-    before: Vec<(ZoneId, Resources)>,
-    charges: Vec<(Resources, NumaMask)>,
-    /// The charges whose pods may not be admitted yet.
-    pods: Vec<(usize, PodKey, Arc<Request>)>,
 }
 
 impl Unadmitted {

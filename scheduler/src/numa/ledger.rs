@@ -9,9 +9,9 @@ use topology::request::Pod as Request;
 
 use super::Check;
 use super::settings::Settings;
-use super::simulate::{HeldByPod, ZoneAmounts};
 use super::tracked::{AccountedBy, Binding, DepartedPod, NrtNumber, Tracked, is_seen_by_kubelet};
 use super::view::View;
+use crate::numa::held::{HeldByPod, ZoneAmounts};
 use crate::state::pod::{Pod, PodKey};
 
 /// How many pods are remembered for a node that are gone but may still be in an NRT.

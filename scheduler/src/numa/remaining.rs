@@ -11,11 +11,11 @@ use topology::request::Pod as Request;
 use topology::resource::Resources;
 use topology::zone::Amounts;
 
-use super::charge::{self, Charge, Unadmitted, is_zoned, total_charge, unlisted};
+use super::charge::{self, Charge, is_zoned, total_charge, unlisted};
 use super::ledger::{Ledger, Numbered};
 use super::settings::{Mode, Settings};
 use super::tracked::{Binding, DepartedPod, Tracked};
-use super::view::{Fresh, View};
+use super::view::{Fresh, Unadmitted, View};
 use crate::state::pod::PodKey;
 
 impl Ledger {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use nrt::fingerprint::Method;
+use scheduler_config::Configuration;
 use scheduler_config::args::{
     ForeignPodsDetect, NodeResourceTopologyMatchArgs, PreemptionMode, ResyncMethod,
 };
@@ -18,6 +19,11 @@ pub enum Mode {
     OverReserve,
 }
 
+/// The profiles of a configuration want different accounting of the same zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the profiles disagree on the cache settings of NodeResourceTopologyMatch")]
+pub struct Disagreement;
+
 /// The configuration of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -29,7 +35,7 @@ pub struct Settings {
     pub method: ResyncMethod,
     /// Names of our profiles: pods of any other scheduler are foreign.
     pub profiles: BTreeSet<String>,
-    /// Record the comparisons, for [`Cache::take_checks`](crate::state::cache::Cache::take_checks).
+    /// Record the comparisons, for [`Cache::take_checks`](crate::numa::cache::Cache::take_checks).
     pub trace: bool,
     /// Read where containers are, so that preemption knows which zones become free (`preemptionMode: Enabled`).
     pub placement: bool,
@@ -53,6 +59,32 @@ impl Settings {
             trace: false,
             placement: mode == Mode::OverReserve && args.preemption_mode == PreemptionMode::Enabled,
         }
+    }
+
+    /// Creates the settings that all profiles share, because they place pods on the same zones.
+    ///
+    /// # Errors
+    /// When the profiles disagree.
+    pub fn of_profiles(config: &Configuration) -> Result<Self, Disagreement> {
+        let names: BTreeSet<String> = config
+            .profiles
+            .iter()
+            .map(|profile| profile.scheduler_name.clone())
+            .collect();
+        let mut all = config
+            .profiles
+            .iter()
+            .filter_map(|profile| profile.topology_match.as_ref());
+        let Some(first) = all.next() else {
+            return Ok(Self::new(&NodeResourceTopologyMatchArgs::default(), names));
+        };
+        let settings = Self::new(first, names.clone());
+        for other in all {
+            if Self::new(other, names.clone()) != settings {
+                return Err(Disagreement);
+            }
+        }
+        Ok(settings)
     }
 
     /// Returns which pods a fingerprint covers whose NRT says `published`.

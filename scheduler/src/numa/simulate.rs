@@ -12,17 +12,11 @@ use topology::request::{Pod as Request, Qos};
 use topology::resource::Resources;
 
 use super::charge::is_zoned;
+use super::held::HeldByPod;
 use super::ledger::Ledger;
 use super::settings::Settings;
 use super::view::View;
 use crate::state::pod::{Pod, PodKey};
-
-/// What pods hold, by zone.
-#[derive(Clone, Debug, Default)]
-pub(super) struct HeldByPod(pub(super) BTreeMap<PodKey, ZoneAmounts>);
-
-/// Amounts by zone.
-pub(super) type ZoneAmounts = BTreeMap<ZoneId, Resources>;
 
 /// Why it is unknown what would be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +34,7 @@ pub enum Error {
 
 impl Ledger {
     /// Returns the view of the node as if `victims` were gone and `nominated` were there, see
-    /// [`Cache::simulate`](crate::state::cache::Cache::simulate).
+    /// [`Cache::simulate`](crate::numa::cache::Cache::simulate).
     pub(crate) fn simulate(
         &self,
         settings: &Settings,

@@ -1,10 +1,15 @@
 //! What filters and scores may read of a node's zones.
 
+use std::sync::Arc;
+
 use topology::fit::FreeZone;
+use topology::mask::{NumaMask, ZoneId};
 use topology::policy::ManagerConfig;
+use topology::request::Pod as Request;
+use topology::resource::Resources;
 use topology::zone::Zone;
 
-use super::charge::Unadmitted;
+use crate::state::pod::PodKey;
 
 /// What filters and scores may read of a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +20,15 @@ pub enum View {
     Stale,
     /// The amounts, after all charges.
     Fresh(Fresh),
+}
+
+/// The zones of a node before any charge, and all charges, if some belong to pods that may be admitted after the next one.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Unadmitted {
+    pub(super) before: Vec<(ZoneId, Resources)>,
+    pub(super) charges: Vec<(Resources, NumaMask)>,
+    /// The charges whose pods may not be admitted yet.
+    pub(super) pods: Vec<(usize, PodKey, Arc<Request>)>,
 }
 
 /// Usable amounts.

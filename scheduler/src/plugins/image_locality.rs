@@ -1,7 +1,8 @@
 //! ImageLocality: prefers nodes that already have the pod's images (scheduler.md 7.5).
 
 use super::score::MAX;
-use crate::state::cluster::{Cluster, Node};
+use crate::state::cluster::Cluster;
+use crate::state::node::Node;
 use crate::state::pod::Pod;
 
 /// Sums of sizes in bytes up to this score 0.

@@ -8,9 +8,10 @@ use k8s_openapi::api::core::v1::PodAffinityTerm;
 use scheduler_config::default_plugins::InterPodAffinityArgs;
 
 use super::score::MAX;
-use crate::framework::plugin::Plugin;
-use crate::framework::rejection::Rejection;
-use crate::state::cluster::{Cluster, Node};
+use crate::plugins::plugin::Plugin;
+use crate::plugins::rejection::Rejection;
+use crate::state::cluster::Cluster;
+use crate::state::node::Node;
 use crate::state::pod::{Phase, Pod};
 use crate::state::selector;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::NodeAffinity;
 
-use crate::framework::plugin::Plugin;
-use crate::framework::rejection::Rejection;
-use crate::state::cluster::Node;
+use crate::plugins::plugin::Plugin;
+use crate::plugins::rejection::Rejection;
+use crate::state::node::Node;
 use crate::state::pod::Pod;
 use crate::state::selector;
 

@@ -1,8 +1,9 @@
 //! NodePorts: whether the host ports of a pod are free on a node (scheduler.md 7.3).
 
-use crate::framework::plugin::Plugin;
-use crate::framework::rejection::Rejection;
-use crate::state::cluster::{Cluster, NodeState};
+use crate::plugins::plugin::Plugin;
+use crate::plugins::rejection::Rejection;
+use crate::state::cluster::Cluster;
+use crate::state::node::NodeState;
 use crate::state::pod::Pod;
 
 /// Rejects a node if one of its pods uses a host port of the pod.

@@ -8,11 +8,11 @@ use topology::policy::{Policy, Scope};
 use topology::request::Qos;
 
 use super::score::MAX;
-use crate::framework::plugin::Plugin;
-use crate::framework::rejection::Rejection;
 use crate::numa::simulate;
 use crate::numa::view::View;
-use crate::state::cluster::Node;
+use crate::plugins::plugin::Plugin;
+use crate::plugins::rejection::Rejection;
+use crate::state::node::Node;
 use crate::state::pod::Pod;
 
 pub mod allocation;

@@ -4,7 +4,7 @@ use scheduler_config::default_plugins::ResourceSpec;
 
 use super::node_resources_fit::amounts;
 use super::score::MAX;
-use crate::state::cluster::{Node, NodeState};
+use crate::state::node::{Node, NodeState};
 use crate::state::pod::Pod;
 
 /// Scores how even the proportions are in which the resources are used. The score is 0 for pods that request none of them.

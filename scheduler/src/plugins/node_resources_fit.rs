@@ -6,9 +6,9 @@ use scheduler_config::default_plugins::{ScoringStrategy, ShapePoint};
 use topology::resource::ResourceName;
 
 use super::score::MAX;
-use crate::framework::plugin::Plugin;
-use crate::framework::rejection::Rejection;
-use crate::state::cluster::{Node, NodeState};
+use crate::plugins::plugin::Plugin;
+use crate::plugins::rejection::Rejection;
+use crate::state::node::{Node, NodeState};
 use crate::state::pod::Pod;
 
 /// Returns what a pod requests of a node as a whole, for the resources that count. It is the same for every node.

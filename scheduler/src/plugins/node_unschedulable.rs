@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::Taint;
 
 use super::taint_toleration::{NO_SCHEDULE, tolerated};
-use crate::framework::plugin::Plugin;
-use crate::framework::rejection::Rejection;
-use crate::state::cluster::Node;
+use crate::plugins::plugin::Plugin;
+use crate::plugins::rejection::Rejection;
+use crate::state::node::Node;
 use crate::state::pod::Pod;
 
 /// Taint of a cordoned node.

@@ -10,9 +10,10 @@ use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
 use super::score::MAX;
 use super::{node_affinity, taint_toleration};
-use crate::framework::plugin::Plugin;
-use crate::framework::rejection::Rejection;
-use crate::state::cluster::{Cluster, Node, NodeState};
+use crate::plugins::plugin::Plugin;
+use crate::plugins::rejection::Rejection;
+use crate::state::cluster::Cluster;
+use crate::state::node::{Node, NodeState};
 use crate::state::pod::{Phase, Pod};
 use crate::state::selector;
 

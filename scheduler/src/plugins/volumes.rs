@@ -4,10 +4,15 @@
 //! Results that do not depend on a node are computed once for an attempt. Each plugin may find at that point that no node fits, for
 //! example because a claim does not exist.
 
-use super::{volume_binding, volume_zone};
-use crate::framework::plugin::Plugin;
-use crate::framework::rejection::Rejection;
-use crate::state::cluster::{Cluster, NodeState};
+pub mod node_volume_limits;
+pub mod volume_binding;
+pub mod volume_restrictions;
+pub mod volume_zone;
+
+use crate::plugins::plugin::Plugin;
+use crate::plugins::rejection::Rejection;
+use crate::state::cluster::Cluster;
+use crate::state::node::NodeState;
 use crate::state::pod::{self, Pod, PodKey};
 use crate::state::storage::{Claim, Storage};
 
@@ -28,7 +33,7 @@ pub struct Volumes<'a> {
     pub(super) in_use: bool,
     pub(super) binding: Option<volume_binding::VolumeDemand<'a>>,
     /// Zones and regions of the pod's volumes.
-    pub(super) zones: Vec<volume_zone::Zone<'a>>,
+    zones: Vec<volume_zone::Zone<'a>>,
 }
 
 impl<'a> Volumes<'a> {

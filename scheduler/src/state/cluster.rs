@@ -7,22 +7,22 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use charging::holds_resources;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+use crate::state::group_kind::GroupKind;
 use crate::state::images::ImageId;
+use crate::state::node::{Node, NodeState};
 use crate::state::pod::{Phase, Pod, PodKey};
 use crate::state::storage::Storage;
 use crate::state::touched::Touched;
-use charging::holds_resources;
 
 mod budget;
 mod charging;
 mod group;
-mod node;
 
 pub use budget::Budget;
-pub use group::{GroupKind, labelled};
-pub use node::{Node, NodeState};
+pub use group::labelled;
 
 /// How a change of a pod affects other pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use topology::request::Pod as Request;
 use topology::resource::Resources;
 
-use crate::state::cluster::GroupKind;
+use crate::state::group_kind::GroupKind;
 use crate::state::images::ImageId;
 
 mod read;

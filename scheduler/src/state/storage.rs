@@ -24,7 +24,7 @@ pub use drivers::{Attachment, Capacity, Class, CsiNode, Driver};
 pub use fields::version;
 pub use kinds::{Kind, Object, Stored, read};
 pub use reservation::{Progress, Reservation};
-pub use volume::{BOUND_BY_CONTROLLER, Owner, Source, Volume, driver_of, is_counted, is_migrated};
+pub use volume::{BOUND_BY_CONTROLLER, Owner, Volume, driver_of, is_counted, is_migrated};
 
 /// Why the objects of a kind are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,7 +21,10 @@ use kube::{Resource, ResourceExt as _};
 use nrt::decode::{NodeTopology, decode};
 use serde::de::DeserializeOwned;
 
-use crate::state::cluster::{Budget, GroupKind, Node, labelled};
+use crate::framework::profile::Profile;
+use crate::state::cluster::{Budget, labelled};
+use crate::state::group_kind::GroupKind;
+use crate::state::node::Node;
 use crate::state::pod::{Pod, PodKey};
 use crate::state::storage::{self, Stored};
 
@@ -62,6 +65,14 @@ pub struct Needs {
 }
 
 impl Needs {
+    /// Returns which kinds of objects these profiles need.
+    pub fn of(profiles: &[Profile]) -> Self {
+        Self {
+            default_spread: profiles.iter().any(Profile::spreads_by_default),
+            volumes: profiles.iter().any(Profile::reads_volumes),
+        }
+    }
+
     /// Returns whether a kind is needed.
     pub fn include(self, kind: Kind) -> bool {
         match kind.need() {

@@ -6,8 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::nrt::v1alpha2::NodeResourceTopology;
+use cluster_spec::kubelet::{KubeletSettings, MemoryPolicy, TopologyPolicy, TopologyScope};
 use fixtures::machines::Machine;
+use judges::kubelet::configurations;
+use judges::kubelet::corpus::Operation;
+use judges::kubelet::random::operations;
+use judges::kubelet::recipe::{ContainerRecipe, PodRecipe};
 use k8s_openapi::api::core::v1::{Node as WireNode, Pod as WirePod};
+use kubelet_model::node::{Node as Kubelet, Refusal};
 use nrt::fingerprint::Method;
 use rte::config::ResourceManagers;
 use rte::hardware;
@@ -17,18 +23,12 @@ use rte::scan::observation::{Settings as ObservationSettings, observe};
 use scheduler::framework::cycle::{Outcome, attempt};
 use scheduler::framework::memo::Memo;
 use scheduler::framework::profile::Profile;
+use scheduler::numa::cache::Cache;
 use scheduler::numa::settings::Settings;
-use scheduler::state::cache::Cache;
-use scheduler::state::cluster::{Cluster, Node};
+use scheduler::state::cluster::Cluster;
+use scheduler::state::node::Node;
 use scheduler::state::pod::Pod;
 use serde_json::json;
-use testbed::kubelet::configurations;
-use testbed::kubelet::corpus::{Operation, Refusal};
-use testbed::kubelet::node::Node as Kubelet;
-use testbed::kubelet::random::operations;
-use testbed::kubelet::recipe::{ContainerRecipe, PodRecipe};
-use testbed::local::KubeletSettings;
-use testbed::local::kubelet::{MemoryPolicy, TopologyPolicy, TopologyScope};
 
 const NODE: &str = "node";
 const NAMESPACE: &str = "default";

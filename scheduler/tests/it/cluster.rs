@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::attributes;
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::operator::LogLevel;
 use api::scheduler::v1::{CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType};
 use apply::{Applier, wait};
+use cluster_faults::Faults;
 use fs_err as fs;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::events::v1::Event;
@@ -20,13 +21,12 @@ use manifests::platform::{Platform, TlsSettings};
 use manifests::scheduler::{Options, Set, config};
 use manifests::to_value;
 use nrt::placement::Container;
+use programs::kubernetes::{self, SearchPath};
 use serde_json::{Value, json};
+use sim::node::addresses::Block;
 use tempfile::TempDir;
 use testbed::api_server::{self, ApiServer};
-use testbed::embedded::node::addresses::Block;
-use testbed::faults::Faults;
 use testbed::lane::Lane;
-use testbed::local::assets::{self, SearchPath};
 mod process;
 
 pub(crate) use process::{Scheduler, VolumeController};
@@ -156,7 +156,7 @@ impl Cluster {
         let Lane::Local = Lane::from_environment().unwrap() else {
             return None;
         };
-        let programs = assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
+        let programs = kubernetes::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
         let kubeconfig = self.files.path().join("admin-kubeconfig");
         api_server::write(&self.server.admin_kubeconfig().unwrap(), &kubeconfig).unwrap();
         let process = Command::new(&programs.kube_controller_manager)
@@ -418,15 +418,8 @@ impl Cluster {
 
     /// Waits until `check` returns a value. Its error describes the last observation.
     pub(crate) async fn eventually<T>(&self, check: impl AsyncFn() -> Result<T, String>) -> T {
-        let deadline = Instant::now() + WITHIN;
-        let mut tick = tokio::time::interval(Duration::from_millis(50));
-        loop {
-            tick.tick().await;
-            match check().await {
-                Ok(value) => return value,
-                Err(seen) => assert!(Instant::now() < deadline, "seen last: {seen}"),
-            }
-        }
+        let found = testbed::eventually(WITHIN, check).await;
+        found.expect("what the check looks for comes in time")
     }
 }
 

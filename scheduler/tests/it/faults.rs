@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use cluster_faults::{Disturbance, Fault, Rule, Selector, WatchEnd};
 use serde_json::{Value, json};
-use testbed::faults::{Disturbance, Fault, Rule, Selector, WatchEnd};
 use testbed::lane::Lane;
 
 use crate::cluster::{Cluster, NAMESPACE, PROFILE, within};

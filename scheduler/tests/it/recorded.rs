@@ -11,12 +11,14 @@ use k8s_openapi::api::storage::v1::{
 };
 use rstest::rstest;
 use scheduler::framework::extension_points::{Attempt, Filters, scores};
-use scheduler::framework::plugin::Plugin;
 use scheduler::framework::profile::Profile;
+use scheduler::numa::cache::Cache;
 use scheduler::numa::settings::Settings;
-use scheduler::state::cache::Cache;
-use scheduler::state::cluster::{Cluster, GroupKind, Node, labelled};
-use scheduler::state::node_info::NodeInfo;
+use scheduler::plugins::node_info::NodeInfo;
+use scheduler::plugins::plugin::Plugin;
+use scheduler::state::cluster::{Cluster, labelled};
+use scheduler::state::group_kind::GroupKind;
+use scheduler::state::node::Node;
 use scheduler::state::pod::{Pod, PodKey};
 use scheduler::state::storage::{self, Object, Stored};
 use scheduler_config::args::NodeResourceTopologyMatchArgs;

@@ -9,14 +9,13 @@ use reports::event::SETUP;
 use reports::stream::Stream;
 use reports::terminal::Terminal;
 use testbed::cli::{ClusterCommand, UpArgs};
-use testbed::state;
 
 use super::arguments::{Cluster, ClusterUpArgs};
 use crate::binaries;
 use crate::recorder::Recorder;
-use crate::scenario::StepError;
 use crate::setup::kept::{self, Stack};
 use crate::setup::{self, ClusterSource, Options, Partial, allow};
+use crate::step::StepError;
 
 /// Runs a `cluster` command. `cluster up` also builds the programs of the stack, marks the cluster as usable and installs the stack;
 /// `cluster status` also reports on the stack. Everything else is done by the testbed.
@@ -81,7 +80,7 @@ async fn install(up: &UpArgs, bin_dir: &Path) -> anyhow::Result<()> {
             error.into_failure("set-up")
         )
     };
-    let dir = state::dir(&up.name.root.resolve(), &up.name.name);
+    let dir = cluster_state::dir(&up.name.root.resolve(), &up.name.name);
     Stack::begin(&dir, up.cluster, bin_dir).map_err(failed)?;
     let options = Options {
         cluster: ClusterSource::Kubeconfig(dir.join("kubeconfig")),

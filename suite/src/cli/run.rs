@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use reports::grouped::Grouped;
 use reports::terminal::Terminal;
 use testbed::lane::Lane;
-use testbed::state;
 
 use super::arguments::{RunArgs, SourceName};
 use super::{FAILED, USAGE, print_error};
@@ -17,7 +16,7 @@ use crate::recorder::Deadlines;
 use crate::run::{self, Outcome, ReportPaths, Run};
 use crate::scenario::Scenario;
 use crate::scenarios;
-use crate::setup::{ClusterSource, Options};
+use crate::setup::{self, ClusterSource, Options};
 
 /// Exit code of a run that was asked twice to stop.
 const INTERRUPTED: i32 = 130;
@@ -126,7 +125,7 @@ fn options(args: &RunArgs, chosen: usize) -> Result<Options, String> {
         manifests: args.manifests.clone(),
         scheduler: args.scheduler_name.clone(),
         deadlines: Deadlines::default().scaled(args.deadline_factor),
-        run: run::new_run_id(),
+        run: setup::new_run_id(),
     })
 }
 
@@ -147,15 +146,18 @@ fn default_clusters(source: &ClusterSource, chosen: usize) -> usize {
 
 /// Returns the kubeconfig of the requested kept cluster.
 fn kept_kubeconfig(args: &RunArgs) -> Result<PathBuf, String> {
-    let root = args.state_root.clone().unwrap_or_else(state::default_root);
+    let root = args
+        .state_root
+        .clone()
+        .unwrap_or_else(cluster_state::default_root);
     let name = args.name.as_deref().unwrap_or("default");
-    state::find(&root, name).map_err(|error| {
+    cluster_state::find(&root, name).map_err(|error| {
         format!(
             "{}; bring it up: numaresources-tests cluster up --with-stack",
             chain(&error)
         )
     })?;
-    Ok(state::dir(&root, name).join("kubeconfig"))
+    Ok(cluster_state::dir(&root, name).join("kubeconfig"))
 }
 
 fn list<'a>(scenarios: impl Iterator<Item = &'a Scenario>) -> ExitCode {

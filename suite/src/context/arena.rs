@@ -9,9 +9,9 @@ use kube::api::{Api, ListParams};
 
 use crate::context::Context;
 use crate::facts::is_candidate;
-use crate::observed::NodeTopology;
+use crate::observed::{NodeTopology, Scope};
 use crate::resources::Resources;
-use crate::scenario::{Scope, StepError};
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 /// Label of the nodes of a scenario; the value is its namespace.

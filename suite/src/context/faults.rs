@@ -1,16 +1,16 @@
 //! Faults that occur while a scenario works, on a cluster that was brought up for the run.
 //!
-//! What can be disturbed is a `Disturbance` of the testbed. A story that injects one needs [`Need::Faults`](crate::scenario::Need::Faults) with
+//! What can be disturbed is a `Disturbance` of the testbed. A story that injects one needs [`Need::Faults`](crate::needs::Need::Faults) with
 //! the part of the cluster that it is in, so that it is skipped where that cannot be disturbed.
 
 use std::time::Duration;
 
+use cluster_faults::{Disturbance, Faults};
 use futures::future::LocalBoxFuture;
-use testbed::faults::{Disturbance, Faults};
 use tokio::sync::oneshot;
 
 use crate::context::{Context, chain};
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 impl Context {
     fn faults(&self) -> Result<&Faults, StepError> {
@@ -72,6 +72,6 @@ impl Context {
     }
 }
 
-fn not_injected(what: &Disturbance, error: &testbed::faults::Error) -> StepError {
+fn not_injected(what: &Disturbance, error: &cluster_faults::Error) -> StepError {
     StepError::fail(format!("cannot inject {what:?}: {}", chain(error)))
 }

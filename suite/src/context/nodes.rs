@@ -10,7 +10,7 @@ use super::{Context, chain};
 use crate::ledger::{ObjectRef, Undo};
 use crate::observed::NodeTopology;
 use crate::recorder::Recorder;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 impl Context {
     /// Sets a label of a node; the old state is restored at the end.

@@ -7,7 +7,7 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::context::Context;
 use crate::recorder::PollResult;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// The result of a command in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

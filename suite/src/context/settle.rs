@@ -18,7 +18,7 @@ use crate::context::padding::NUMACELL;
 use crate::observed::{NodeTopology, topology_of};
 use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources, is_native};
-use crate::scenario::StepError;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 impl Context {

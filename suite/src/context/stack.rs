@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// A part of the stack: pods that run the same program in the same role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::context::Context;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// Version 1.1 on the wire.
 pub const TLS_1_1: u16 = 0x0302;

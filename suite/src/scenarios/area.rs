@@ -1,7 +1,8 @@
 //! What the scenarios of one area of the catalogue have in common.
 
 use crate::labels::KNOWN;
-use crate::scenario::{Body, Need, Scenario};
+use crate::needs::Need;
+use crate::scenario::{Body, Scenario};
 
 /// The head of every scenario of an area. Where one scenario differs, `Area { needs: .., ..AREA }` or `Scenario { needs: .., ..scenario }` says
 /// so.

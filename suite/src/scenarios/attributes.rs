@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::context::Context;
 use crate::machine_pools;
 use crate::recorder::PollResult;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// Settings that the operator passes to the exporters of a pool (operator.md 7).
 #[derive(Debug, Deserialize)]

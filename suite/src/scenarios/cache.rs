@@ -11,12 +11,14 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
 use crate::context::checks::{node_of, phase};
+use crate::needs::Need;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
-use crate::scenarios::load::{MEMORY, zone_cpus};
-use crate::scenarios::{load, steps};
+use crate::scenarios::load::{self, MEMORY, zone_cpus};
+use crate::scenarios::steps;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {

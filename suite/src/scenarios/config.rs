@@ -12,9 +12,11 @@ use api::operator::v1::NodeGroup;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::scenario::{Need, Scenario, StepError, body};
+use crate::needs::Need;
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::attributes::nrt_attributes;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {

@@ -17,19 +17,21 @@
 mod restarts;
 
 use api::names;
+use cluster_faults::socket::SocketFault;
+use cluster_faults::{Disturbance, Fault, Part, Process, Rule, Selector, WatchEnd};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use testbed::faults::socket::SocketFault;
-use testbed::faults::{Disturbance, Fault, Part, Process, Rule, Selector, WatchEnd};
 
 use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
 use crate::context::checks::node_of;
 use crate::context::padding::in_both_zones;
-use crate::observed::{NodeTopology, zones_difference};
+use crate::needs::Need;
+use crate::observed::{NodeTopology, Scope, zones_difference};
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
+use crate::scenario::{Body, Scenario, body};
 use crate::scenarios::area::Area;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {

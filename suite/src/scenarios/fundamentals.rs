@@ -2,9 +2,11 @@
 
 use crate::context::Context;
 use crate::context::arena::Fit;
-use crate::scenario::{Need, Scenario, StepError, body};
+use crate::needs::Need;
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::load;
+use crate::step::StepError;
 use crate::workload::ResourceRequest;
 
 const ONE_NODE: Area = Area {

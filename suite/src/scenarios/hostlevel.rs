@@ -6,11 +6,13 @@ use kube::Api;
 use crate::context::Context;
 use crate::context::arena::Fit;
 use crate::context::checks::node_of;
-use crate::observed::topology_of;
+use crate::needs::Need;
+use crate::observed::{Scope, topology_of};
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::{lists, steps};
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {

@@ -20,9 +20,11 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::context::checks::first_container;
 use crate::ledger::ObjectRef;
-use crate::scenario::{Need, Scenario, StepError, body};
+use crate::needs::Need;
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::attributes::nrt_attributes;
+use crate::step::StepError;
 
 const INSTALL: Area = Area {
     context: "[Install] continuousIntegration",

@@ -7,8 +7,9 @@ use serde::Deserialize;
 
 use crate::context::Context;
 use crate::context::stack::Component;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
+use crate::step::StepError;
 
 const INTROSPECTION: Area = Area {
     context: "[serial] numaresources operator introspection.",

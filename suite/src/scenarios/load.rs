@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::context::Context;
 use crate::context::arena::Arena;
 use crate::resources::{CPU, Resources};
-use crate::scenario::StepError;
 use crate::scenarios::steps;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 /// CPUs of each pod of a burst.

@@ -11,9 +11,11 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 
 use crate::context::Context;
+use crate::needs::Need;
 use crate::recorder::PollResult;
-use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {

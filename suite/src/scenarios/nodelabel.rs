@@ -5,11 +5,13 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
+use crate::needs::Need;
 use crate::observed::NodeTopology;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::steps;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {

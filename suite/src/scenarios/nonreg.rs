@@ -6,11 +6,13 @@ use kube::ResourceExt;
 
 use crate::context::Context;
 use crate::context::arena::Fit;
-use crate::observed::NodeTopology;
+use crate::needs::Need;
+use crate::observed::{NodeTopology, Scope};
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::steps;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {

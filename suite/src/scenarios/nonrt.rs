@@ -7,11 +7,13 @@ use api::operator::InfoRefreshPause;
 use crate::context::Context;
 use crate::context::arena::Fit;
 use crate::context::checks::node_of;
-use crate::observed::{difference, topology_of};
+use crate::needs::Need;
+use crate::observed::{Scope, difference, topology_of};
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::steps;
+use crate::step::StepError;
 use crate::workload::ResourceRequest;
 
 const AREA: Area = Area {

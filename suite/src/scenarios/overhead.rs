@@ -10,10 +10,13 @@ use kube::api::Api;
 use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
 use crate::context::padding::in_both_zones;
+use crate::needs::Need;
+use crate::observed::Scope;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::steps;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {

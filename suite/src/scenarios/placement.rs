@@ -7,11 +7,13 @@ use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
 use crate::context::checks::node_of;
 use crate::context::padding::{Pad, in_both_zones};
-use crate::observed::{NodeTopology, topology_of};
+use crate::needs::Need;
+use crate::observed::{NodeTopology, Scope, topology_of};
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::steps;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {

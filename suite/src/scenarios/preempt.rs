@@ -4,18 +4,19 @@ mod target;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-
-use crate::context::Context;
-use crate::context::padding::pinned_to;
-use crate::resources::{CPU, Resources};
-use crate::scenario::{Need, Scenario, StepError, body};
-use crate::scenarios::area::Area;
-use crate::workload::{PodPlan, ResourceRequest};
-
 use target::{
     base_load, fill, keep_running, only_schedulable_node, run, stays_pending_without_preemption,
     wait_for_eviction,
 };
+
+use crate::context::Context;
+use crate::context::padding::pinned_to;
+use crate::needs::Need;
+use crate::resources::{CPU, Resources};
+use crate::scenario::{Scenario, body};
+use crate::scenarios::area::Area;
+use crate::step::StepError;
+use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {
     context: "[serial][disruptive][scheduler] numaresources priority-based workload placement",

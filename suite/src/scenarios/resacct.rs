@@ -6,11 +6,13 @@ use kube::ResourceExt;
 use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
 use crate::context::padding::{in_both_zones, pinned_to};
-use crate::observed::{NodeTopology, difference, topology_of};
+use crate::needs::Need;
+use crate::observed::{NodeTopology, Scope, difference, topology_of};
 use crate::resources::{CPU, MEMORY, Resources};
-use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::steps;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {

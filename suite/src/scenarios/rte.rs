@@ -14,7 +14,8 @@ mod owned;
 mod published;
 mod reported;
 
-use crate::scenario::{Body, Need, Scenario};
+use crate::needs::Need;
+use crate::scenario::{Body, Scenario};
 use crate::scenarios::area::Area;
 
 /// Builds a scenario from one line of the catalogue.

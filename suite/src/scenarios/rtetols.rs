@@ -8,15 +8,16 @@ use std::collections::BTreeSet;
 
 use api::conditions;
 use api::operator::v1::NumaResourcesOperator;
+use exporters::Exporters;
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
 
 use crate::context::Context;
-use crate::scenario::{Need, Scenario, StepError, body};
+use crate::needs::Need;
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
-
-use exporters::Exporters;
+use crate::step::StepError;
 
 const AREA: Area = Area {
     context: "[serial][disruptive] numaresources RTE tolerations support",

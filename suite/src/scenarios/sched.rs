@@ -9,15 +9,15 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
+use replicas::{replicas, replicas_are};
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
-
-use replicas::{replicas, replicas_are};
+use crate::step::StepError;
 
 mod hosts;
 mod images;

@@ -10,9 +10,10 @@ use kube::ResourceExt as _;
 
 use crate::context::Context;
 use crate::context::checks::{describe, node_of};
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::steps;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {

@@ -6,11 +6,13 @@ use serde_json::json;
 use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
 use crate::context::checks::{describe, phase};
+use crate::needs::Need;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::load;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {

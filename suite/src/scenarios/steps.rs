@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
 use crate::context::padding::in_both_zones;
-use crate::observed::NodeTopology;
+use crate::observed::{NodeTopology, Scope};
 use crate::resources::Resources;
-use crate::scenario::{Scope, StepError};
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 /// Takes nodes of one scope, that which more nodes have, because the reason of a rejection depends on it. At least two must qualify.

@@ -6,10 +6,12 @@ use kube::api::{Api, ListParams};
 
 use crate::context::Context;
 use crate::context::arena::Fit;
+use crate::needs::Need;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::steps;
+use crate::step::StepError;
 use crate::workload::ResourceRequest;
 
 const AREA: Area = Area {

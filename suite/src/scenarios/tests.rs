@@ -106,7 +106,7 @@ fn every_tier0_scenario_of_plain_kubernetes_is_there() {
 fn needs_are_in_the_notation() {
     for scenario in all() {
         for need in &scenario.needs {
-            if let crate::scenario::Need::Zone { request, .. } = need {
+            if let crate::needs::Need::Zone { request, .. } = need {
                 assert!(
                     Resources::parse(request).is_ok(),
                     "{}: {request}",

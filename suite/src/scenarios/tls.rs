@@ -11,9 +11,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::context::Context;
 use crate::context::tls_probe::{TLS_1_1, TLS_1_2};
-use crate::scenario::{Need, Scenario, StepError, body};
+use crate::needs::Need;
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::tls_profile::{Profile, tls_flags};
+use crate::step::StepError;
 
 const AREA: Area = Area {
     context: "[tls] TLS compliance",

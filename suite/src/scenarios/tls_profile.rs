@@ -4,7 +4,7 @@ use api::openshift::config::TlsSecurityProfile;
 use k8s_openapi::api::apps::v1::DaemonSet;
 
 use crate::context::checks::first_container;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// Flag of the smallest version.
 pub(super) const MIN_VERSION: &str = "--metrics-tls-min-version";

@@ -10,12 +10,14 @@ use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
 use crate::context::checks::{describe, phase};
 use crate::context::padding::in_both_zones;
-use crate::observed::NodeTopology;
+use crate::needs::Need;
+use crate::observed::{NodeTopology, Scope};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::steps;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const AREA: Area = Area {

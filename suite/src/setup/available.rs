@@ -13,7 +13,7 @@ use kube::api::{Api, ListParams};
 use super::Options;
 use crate::context::checks::{describe, is_ready};
 use crate::recorder::{PollResult, Recorder};
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// What the status of the stack reports.
 pub(super) struct Status {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::context::chain;
 use crate::recorder::Recorder;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// Label on namespace `kube-system` of a cluster that may be used. `true` allows scenarios, `install` also allows to install and remove the
 /// stack.

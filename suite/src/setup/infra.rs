@@ -18,7 +18,7 @@ use crate::context::stack::exporters::daemon_sets;
 use crate::context::{RUN_LABEL, chain, topologies};
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::{PollResult, Recorder};
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// Environment variables that name another image of the device plugin.
 const IMAGE_VARIABLES: [&str; 2] = [

@@ -16,7 +16,7 @@ use super::Options;
 use crate::context::RUN_LABEL;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::{PollResult, Recorder};
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// Custom resource definitions of the stack.
 const DEFINITIONS: [&str; 2] = [

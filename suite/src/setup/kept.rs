@@ -21,7 +21,7 @@ use crate::context::chain;
 use crate::context::checks::{Rollout, describe, is_ready};
 use crate::context::stack::Component;
 use crate::recorder::{PollResult, Recorder};
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// Name of the record in the cluster's directory.
 const FILE: &str = "stack.json";

@@ -12,7 +12,7 @@ use crate::context::RUN_LABEL;
 use crate::ledger::ObjectRef;
 use crate::machine_pools;
 use crate::recorder::Recorder;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// The fields that the exporters of a pool and the scenarios need in such an object.
 const FIELDS: [&str; 4] = [

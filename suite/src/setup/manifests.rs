@@ -8,7 +8,7 @@ use kube::api::DynamicObject;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// The manifests that `cargo xtask codegen` renders: definitions first, then the operator.
 const BUILT_IN: [(&str, &str); 4] = [

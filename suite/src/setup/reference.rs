@@ -14,7 +14,7 @@ use crate::machine_pools;
 use crate::observed::NodeTopology;
 use crate::recorder::{PollResult, Recorder};
 use crate::resources::{DeviceNames, Resources};
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// Least number of nodes with `single-numa-node` that the suite needs.
 const NEEDED: usize = 2;

@@ -34,10 +34,9 @@ use suite::session::{Session, StartError};
 use suite::setup::Options;
 use testbed::lane;
 
-use crate::harness::{number, report_paths, runtime};
-
 use self::machine::NodeFacts;
 use self::run::{Node, Plan};
+use crate::harness::{number, report_paths, runtime};
 
 #[test]
 #[ignore = "real: root and the Kubernetes programs"]

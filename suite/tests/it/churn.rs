@@ -13,19 +13,18 @@ mod clients;
 use std::time::Duration;
 
 use api::names;
+use clients::{Churn, Seen};
+use cluster_faults::{Disturbance, Faults};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use suite::context::checks::node_of;
 use suite::run;
 use suite::setup::Options;
-use testbed::faults::{Disturbance, Faults};
 use testbed::lane;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::harness::{report_paths, runtime, start};
-
-use clients::{Churn, Seen};
 
 /// Number of clients that each run one pod after another. Together they request more than the cluster has.
 const CLIENTS: u64 = 20;

@@ -12,16 +12,15 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use api::names;
-use suite::run;
+use cluster_faults::{Process, Schedule, Targets};
+use cri_runtime::control::State;
 use suite::scenario::Scenario;
-use suite::scenarios;
 use suite::select::Selection;
 use suite::session::Session;
 use suite::setup::Options;
+use suite::{run, scenarios};
 use testbed::embedded::EmbeddedCluster;
-use testbed::faults::{Process, Schedule, Targets};
 use testbed::lane;
-use testbed::node::control::State;
 use tokio::sync::watch;
 
 use crate::harness::{describe, number, report_paths, runtime, start};

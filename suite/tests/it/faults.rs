@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
+use cri_runtime::control::Signal;
 use reports::event::Verdict;
 use suite::run::Outcome;
 use suite::select::Selection;
 use suite::session::Session;
 use suite::setup::Options;
 use testbed::lane::{self, Lane};
-use testbed::node::control::Signal;
 
 use crate::harness::{run_scenarios, runtime};
 

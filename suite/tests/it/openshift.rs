@@ -9,22 +9,22 @@ use std::path::Path;
 use std::time::Duration;
 
 use api::names;
+use cluster_spec::flavour::Flavour;
+use cluster_spec::kubelet::{KubeletSettings, TopologyPolicy, TopologyScope};
+use cluster_spec::plan::{ClusterSpec, NodePlan};
 use fixtures::machines::Machine;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{
     Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
 };
 use kube::{Client, ResourceExt as _};
+use programs::kubernetes::{self, SearchPath};
 use rstest::rstest;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use suite::binaries;
 use testbed::embedded::EmbeddedSpec;
 use testbed::lane::{Cluster, Lane, Spec};
-use testbed::local::assets::{self, SearchPath};
-use testbed::local::kubelet::{TopologyPolicy, TopologyScope};
-use testbed::local::{ClusterSpec, KubeletSettings, NodePlan};
-use testbed::openshift::Flavour;
 
 use crate::harness::eventually;
 
@@ -59,7 +59,7 @@ impl TestCluster {
             Lane::Local => Spec::Local(ClusterSpec {
                 name: "chain".to_owned(),
                 state_root: dir.path().to_owned(),
-                assets: assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap(),
+                assets: kubernetes::locate(&SearchPath::from_environment(None), &|_| {}).unwrap(),
                 bin_dir,
                 nodes,
                 hide_allocations: false,

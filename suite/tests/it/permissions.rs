@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use api::names;
+use cluster_spec::plan::NodePlan;
 use fixtures::machines::Machine;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use kube::Client;
@@ -17,7 +18,6 @@ use suite::select::Selection;
 use suite::setup::{self, Options};
 use testbed::embedded::{EmbeddedCluster, EmbeddedSpec};
 use testbed::lane;
-use testbed::local::NodePlan;
 use testbed::permissions::{self, Findings, Permission, RequiredPermission};
 
 use crate::harness::{eventually, run_scenarios};

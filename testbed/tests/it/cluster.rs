@@ -7,15 +7,14 @@ mod promises;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use harness::{HELPER, eventually, kubectl, small, state_root};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams};
+use local_cluster::{LocalCluster, cluster};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use testbed::local::{LocalCluster, cluster};
-use testbed::state;
-
-use harness::{HELPER, eventually, kubectl, small, state_root};
 use outside::{HostState, KernelTraces};
+use wait_timeout::ChildExt as _;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: root, the Kubernetes programs and nftables"]
@@ -92,7 +91,7 @@ async fn broken_kubelet_fails_the_start_with_the_end_of_its_log() {
     assert!(error.contains(&log.display().to_string()), "{error}");
     assert!(log.exists());
     assert!(
-        state::find(state_root.path(), "broken").is_err(),
+        cluster_state::find(state_root.path(), "broken").is_err(),
         "processes are left"
     );
 
@@ -114,7 +113,7 @@ fn killed_owner_leaves_a_directory_that_the_next_start_removes() {
     let mut command = None;
     eventually("the cluster is up and the command runs", || {
         command = child_named(owner.id(), "sleep");
-        state::find(state_root.path(), "killed").is_ok() && command.is_some()
+        cluster_state::find(state_root.path(), "killed").is_ok() && command.is_some()
     });
     let traces = KernelTraces::in_dir(state_root.path(), "killed");
     owner.kill().unwrap();
@@ -140,11 +139,11 @@ fn interrupted_start_removes_what_it_began() {
     let state_root = state_root();
     let mut owner = run_in_cluster(&state_root, "interrupted", &["sleep", "1000"]);
     eventually("the holder runs", || {
-        state::find(state_root.path(), "interrupted").is_ok()
+        cluster_state::find(state_root.path(), "interrupted").is_ok()
     });
     kill(Pid::from_raw(owner.id().cast_signed()), Signal::SIGINT).unwrap();
     assert_eq!(ended(&mut owner).code(), Some(130));
-    let records = state::list(state_root.path()).unwrap();
+    let records = cluster_state::list(state_root.path()).unwrap();
     // If the interrupt came before the cluster object existed, a dead record is left, which the next start removes.
     assert!(records.iter().all(|(_, _, runs)| !runs), "{records:?}");
 }
@@ -180,7 +179,7 @@ fn cluster_of_another_process_is_attached_to_and_removed_by_name() {
     );
     drop(attached);
     assert!(
-        state::find(state_root.path(), "kept").is_ok(),
+        cluster_state::find(state_root.path(), "kept").is_ok(),
         "an attached cluster ended with its handle"
     );
     assert!(cluster::down(state_root.path(), "kept").unwrap());
@@ -278,7 +277,7 @@ async fn light_nodes_stand_beside_the_others() {
     let options = kube::config::KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options);
     let client = kube::Client::try_from(config.await.unwrap()).unwrap();
-    let light = ListParams::default().labels(testbed::embedded::light::LABEL);
+    let light = ListParams::default().labels(sim::light::LABEL);
     let listed = Api::<Node>::all(client).list(&light).await;
     let down = cluster("down").output().unwrap();
     assert!(down.status.success(), "{down:?}");
@@ -324,12 +323,8 @@ fn run_in_cluster(state_root: &tempfile::TempDir, name: &str, command: &[&str]) 
 
 /// Waits until a process has ended.
 fn ended(process: &mut Child) -> ExitStatus {
-    let mut status = None;
-    eventually("the process has ended", || {
-        status = process.try_wait().unwrap();
-        status.is_some()
-    });
-    status.unwrap()
+    let status = process.wait_timeout(harness::DEADLINE).unwrap();
+    status.expect("the process ends in time")
 }
 
 /// Returns a child of any thread of a process that has this command name.

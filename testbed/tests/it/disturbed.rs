@@ -3,6 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use cluster_faults::socket::SocketFault;
+use cluster_faults::{Disturbance, Error, Faults, Process, Schedule, Step, Targets};
+use cluster_spec::kubelet::TopologyScope;
+use cluster_spec::plan::NodePlan;
+use cri_runtime::control::Target;
 use fixtures::machines::Machine;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams, PostParams};
@@ -10,11 +15,6 @@ use podresources::client::PodResources;
 use podresources::socket::Socket;
 use serde_json::{Value, json};
 use testbed::embedded::{EmbeddedCluster, EmbeddedSpec};
-use testbed::faults::socket::SocketFault;
-use testbed::faults::{Disturbance, Error, Faults, Process, Schedule, Step, Targets};
-use testbed::local::NodePlan;
-use testbed::local::kubelet::TopologyScope;
-use testbed::node::control::Target;
 
 use crate::cluster::harness::HELPER;
 

@@ -9,14 +9,12 @@ mod streams;
 
 use std::time::Duration;
 
+use cluster_spec::kubelet::{KubeletSettings, TopologyScope};
+use cri_runtime::control::{Signal, Target};
+use harness::TestNode;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use testbed::local::KubeletSettings;
-use testbed::local::kubelet::TopologyScope;
-use testbed::node::control::{Signal, Target};
-
-use harness::TestNode;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_registers_with_the_amounts_of_its_machine_and_all_devices() {
@@ -362,7 +360,7 @@ async fn stopped_kubelet_is_silent_and_its_containers_live_on() {
     let configz: Value = serde_json::from_str(&setup.get("configz").await).unwrap();
     assert_eq!(configz["kubeletconfig"]["topologyManagerScope"], "pod");
     let after = setup.node.containers();
-    let pid = |list: &[testbed::node::control::ContainerFacts]| {
+    let pid = |list: &[cri_runtime::control::ContainerFacts]| {
         list.iter().find(|one| one.target.pod == "p").unwrap().pid
     };
     assert_eq!(pid(&before), pid(&after));

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use apiserver::faults::{Fault, Rule, Selector, WatchEnd};
 use apiserver::{Options, Running, Server};
+use cluster_faults::socket::{SocketFault, SocketProxy};
+use cluster_faults::{BoxError, Disturbance, Error, Faults, NodeFaults, Process};
+use cri_runtime::control::{Signal, Target};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -18,10 +21,7 @@ use podresources::socket::Socket;
 use podresources::v1::ListPodResourcesRequest;
 use podresources::v1::pod_resources_lister_client::PodResourcesListerClient;
 use serde_json::json;
-use testbed::embedded::light::{LightNodes, LightSpec};
-use testbed::faults::socket::{SocketFault, SocketProxy};
-use testbed::faults::{BoxError, Disturbance, Error, Faults, NodeFaults, Process};
-use testbed::node::control::{Signal, Target};
+use sim::light::{LightNodes, LightSpec};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 

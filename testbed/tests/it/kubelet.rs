@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use testbed::kubelet::record::{Plan, record};
-use testbed::local::assets::{self, SearchPath};
+use judges::kubelet::record::{Plan, record};
+use programs::kubernetes::{self, SearchPath};
 
 use crate::cluster::harness::{HELPER, state_root};
 
@@ -24,7 +24,7 @@ async fn model_does_what_real_kubelets_do_in_50_fresh_sequences() {
     let state_root = state_root();
     let seed = seed();
     println!("NUMARESOURCES_SEED={seed} repeats this run");
-    let assets = assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
+    let assets = kubernetes::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
     let bin_dir = Path::new(HELPER).parent().unwrap().to_owned();
     let plan = Plan::fresh(seed, state_root.path().to_owned(), assets, bin_dir).unwrap();
     let outcome = record(plan, &|progress| println!("{progress}"))

@@ -7,12 +7,12 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use cri_runtime::control::{Signal, State, Target};
+use cri_runtime::streaming::spdy::{self, Frame};
 use harness::{DEADLINE, IMAGE, NODE_ADDRESS, Node, children_of, mk_container, mk_words};
 use nix::sched::{CloneFlags, setns};
 use podresources::cri::v1 as cri;
 use podresources::cri::v1::ContainerState::{ContainerExited, ContainerRunning};
-use testbed::node::control::{Signal, State, Target};
-use testbed::node::streaming::spdy::{self, Frame};
 
 fn security(config: &mut cri::ContainerConfig) -> &mut cri::LinuxContainerSecurityContext {
     let linux = config.linux.get_or_insert_default();

@@ -20,6 +20,7 @@ use podresources::v1::{
 use tokio::sync::mpsc;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
+use wait_timeout::ChildExt as _;
 
 /// Time limit for any operation.
 const DEADLINE: Duration = Duration::from_mins(1);
@@ -39,14 +40,8 @@ impl Running {
 
     fn end(&mut self, signal: Signal) -> ExitStatus {
         kill(Pid::from_raw(self.0.id() as i32), signal).unwrap();
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                return status;
-            }
-            assert!(start.elapsed() < DEADLINE, "the process does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let status = self.0.wait_timeout(DEADLINE).unwrap();
+        status.expect("the process ends in time")
     }
 }
 

@@ -5,6 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use api::openshift::machine_config::{KubeletConfig, MachineConfigPool, MachineConfigPoolStatus};
+use cluster_spec::flavour::Flavour;
+use cluster_spec::kubelet::TopologyScope;
+use cluster_spec::plan::{ClusterSpec, NodePlan};
 use fixtures::machines::Machine;
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::Node;
@@ -12,14 +15,11 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, watcher};
+use programs::kubernetes::{self, SearchPath};
 use rstest::rstest;
 use serde_json::{Value, json};
 use testbed::embedded::EmbeddedSpec;
 use testbed::lane::{Cluster, Lane, Spec};
-use testbed::local::assets::{self, SearchPath};
-use testbed::local::kubelet::TopologyScope;
-use testbed::local::{ClusterSpec, NodePlan};
-use testbed::openshift::Flavour;
 
 use crate::cluster::harness::HELPER;
 
@@ -59,7 +59,7 @@ impl TestCluster {
             Lane::Local => Spec::Local(ClusterSpec {
                 name: "openshift".to_owned(),
                 state_root: dir.path().to_owned(),
-                assets: assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap(),
+                assets: kubernetes::locate(&SearchPath::from_environment(None), &|_| {}).unwrap(),
                 bin_dir: bin_dir.to_owned(),
                 nodes,
                 hide_allocations: false,

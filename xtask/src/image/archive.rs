@@ -167,7 +167,7 @@ mod tests {
         let contents = Contents(vec![
             ("tmp".into(), Entry::Directory { mode: 0o1777 }),
             ("etc/passwd".into(), Entry::Text("root\n".to_owned())),
-            ("pause".into(), Entry::Link("/bin/x")),
+            ("pause".into(), Entry::Link("/bin/x".to_owned())),
         ]);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/image.tar");

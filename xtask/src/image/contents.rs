@@ -4,27 +4,15 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
+use cluster_spec::images;
 
 use super::origin::{self, Origin};
 use super::{PROGRAMS, make_parent};
 
-/// Names under which a program does something else, or under which others look for it. All of them are links.
-const NAMES: [(&str, &str); 11] = [
-    (
-        "bin/resource-topology-exporter",
-        "/bin/numaresources-operator",
-    ),
-    ("bin/kube-scheduler", "/bin/numaresources-scheduler"),
-    ("bin/numaresources-testbed", "/bin/numaresources-tests"),
-    ("bin/deviceplugin", "/bin/numaresources-tests"),
-    ("bin/numacell", "/bin/numaresources-tests"),
-    ("bin/pause", "/bin/numaresources-tests"),
-    ("bin/sleep", "/bin/numaresources-tests"),
-    ("bin/cat", "/bin/numaresources-tests"),
-    ("bin/touch", "/bin/numaresources-tests"),
-    ("bin/connect", "/bin/numaresources-tests"),
-    ("pause", "/bin/numaresources-tests"),
-];
+/// The program of the image that holds the small programs; a build tree has them in a program of their own.
+const TESTS: &str = "/bin/numaresources-tests";
+/// Names of that program beside those that the stack's manifests know.
+const MORE_NAMES: [&str; 2] = ["bin/numaresources-testbed", "bin/pause"];
 
 /// Where operating systems keep their trusted certificates.
 const TRUSTED: [&str; 3] = [
@@ -57,7 +45,7 @@ pub(super) enum Entry {
     /// A small file.
     Text(String),
     /// A symbolic link.
-    Link(&'static str),
+    Link(String),
 }
 
 /// All entries, directories before their contents.
@@ -86,7 +74,7 @@ pub(super) fn of(bin_dir: &Path, origin: &Origin) -> anyhow::Result<Contents> {
         check_static(&source)?;
         entries.push((format!("bin/{program}"), file(source, 0o755)?));
     }
-    entries.extend(NAMES.map(|(path, target)| (path.to_owned(), Entry::Link(target))));
+    entries.extend(links());
     entries.push(("etc/passwd".into(), Entry::Text(USERS.to_owned())));
     entries.push(("etc/group".into(), Entry::Text(GROUPS.to_owned())));
     entries.push((origin::PATH.into(), Entry::Text(origin.text())));
@@ -96,6 +84,23 @@ pub(super) fn of(bin_dir: &Path, origin: &Origin) -> anyhow::Result<Contents> {
         entries.push((path, file(trusted.to_owned(), 0o644)?));
     }
     Ok(Contents(entries))
+}
+
+/// Returns the names under which a program does something else, or under which others look for it.
+fn links() -> Vec<(String, Entry)> {
+    let stack = images::STACK.iter().map(|(path, program)| {
+        let target = match *program {
+            images::HELPER => TESTS.to_owned(),
+            program => format!("/bin/{program}"),
+        };
+        (path.trim_start_matches('/').to_owned(), target)
+    });
+    let more = MORE_NAMES.map(|path| (path.to_owned(), TESTS.to_owned()));
+    stack
+        .chain(more)
+        .filter(|(path, target)| path != target.trim_start_matches('/'))
+        .map(|(path, target)| (path, Entry::Link(target)))
+        .collect()
 }
 
 fn file(source: PathBuf, mode: u32) -> anyhow::Result<Entry> {
@@ -219,7 +224,12 @@ mod tests {
 
     #[test]
     fn every_link_leads_to_a_program() {
-        for (_, target) in NAMES {
+        let links = links();
+        assert_eq!(links.len(), 11, "{links:?}");
+        for (path, entry) in links {
+            let Entry::Link(target) = entry else {
+                panic!("{path} is no link");
+            };
             let program = target.strip_prefix("/bin/").unwrap();
             assert!(
                 PROGRAMS.iter().any(|(_, name)| *name == program),

@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use nix::sys::resource::{Resource, getrlimit};
+use programs::child::{output_within, status_within};
+use programs::console::note;
+use wait_timeout::ChildExt as _;
 
-use crate::console::note;
-
+/// How long one command of podman may take, the main job included.
+const LIMIT: Duration = Duration::from_mins(10);
 /// How long a container may take to start.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// Time between two polls of a container.
@@ -211,12 +214,9 @@ impl Podman {
     }
 
     fn load(&self, archive: &Path) -> anyhow::Result<()> {
-        let loaded = self
-            .command()
-            .args(["load", "--quiet", "--input"])
-            .arg(archive)
-            .output()
-            .context("starting podman")?;
+        let mut load = self.command();
+        load.args(["load", "--quiet", "--input"]).arg(archive);
+        let loaded = output_within(&mut load, LIMIT).context("starting podman")?;
         ensure!(
             loaded.status.success(),
             "podman cannot load the image: {}",
@@ -251,12 +251,9 @@ impl Podman {
 
     /// Runs a program of the image and returns its output.
     fn role(&self, program: &str, arguments: &[&str], code: i32) -> anyhow::Result<String> {
-        let output = self
-            .run(&["--entrypoint", program])?
-            .arg(&self.reference)
-            .args(arguments)
-            .output()
-            .context("starting podman")?;
+        let mut run = self.run(&["--entrypoint", program])?;
+        run.arg(&self.reference).args(arguments);
+        let output = output_within(&mut run, LIMIT).context("starting podman")?;
         let text = text(&output);
         ensure!(
             output.status.code() == Some(code),
@@ -280,13 +277,13 @@ impl Podman {
             ensure!(Instant::now() < deadline, "pause does not start");
             std::thread::sleep(POLL_INTERVAL);
         }
-        let stopped = self
-            .command()
-            .args(["stop", "--time", "20", NAME])
-            .output()
+        let stopped = output_within(self.command().args(["stop", "--time", "20", NAME]), LIMIT)
             .context("starting podman")?;
         ensure!(stopped.status.success(), "cannot stop: {}", text(&stopped));
-        let status = pause.wait().context("waiting for podman")?;
+        let status = pause
+            .wait_timeout(LIMIT)
+            .context("waiting for podman")?
+            .context("pause does not end")?;
         ensure!(
             status.success(),
             "pause ended with {status} when it was stopped"
@@ -295,22 +292,18 @@ impl Podman {
     }
 
     fn is_running(&self, name: &str) -> anyhow::Result<bool> {
-        let state = self
-            .command()
-            .args(["inspect", "--format", "{{.State.Running}}", name])
-            .output()
-            .context("starting podman")?;
+        let mut inspect = self.command();
+        inspect.args(["inspect", "--format", "{{.State.Running}}", name]);
+        let state = output_within(&mut inspect, LIMIT).context("starting podman")?;
         Ok(String::from_utf8_lossy(&state.stdout).trim() == "true")
     }
 
     /// Runs the main job with its output: `--label tier0`, restricted because the suite's own tests run all of it outside.
     fn main_job(&self) -> anyhow::Result<()> {
-        let status = self
-            .run(&[])?
-            .arg(&self.reference)
-            .args(["--label", "tier0", "--focus", SCENARIOS_INSIDE])
-            .status()
-            .context("starting podman")?;
+        let mut run = self.run(&[])?;
+        run.arg(&self.reference)
+            .args(["--label", "tier0", "--focus", SCENARIOS_INSIDE]);
+        let status = status_within(&mut run, LIMIT).context("starting podman")?;
         ensure!(status.success(), "the main job ended with {status}");
         Ok(())
     }
@@ -318,13 +311,11 @@ impl Podman {
     /// Runs some scenarios on the cluster of a mounted kubeconfig, with their output.
     fn attached_job(&self, cluster: &Outside<'_>) -> anyhow::Result<()> {
         let mount = format!("{}:/kubeconfig:ro", cluster.kubeconfig.display());
-        let status = self
-            .run_in("host", &["--env", "KUBECONFIG=/kubeconfig"])?
-            .args(["--volume", &mount])
+        let mut run = self.run_in("host", &["--env", "KUBECONFIG=/kubeconfig"])?;
+        run.args(["--volume", &mount])
             .arg(&self.reference)
-            .args(SCENARIOS_OUTSIDE)
-            .status()
-            .context("starting podman")?;
+            .args(SCENARIOS_OUTSIDE);
+        let status = status_within(&mut run, LIMIT).context("starting podman")?;
         ensure!(
             status.success(),
             "the job on a cluster outside ended with {status}"

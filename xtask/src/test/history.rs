@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
+
+use programs::console::note;
 
 use super::plan::{self, Expected};
-use super::run::Done;
-use crate::console::note;
 
 /// Expectations by job.
 #[derive(Clone, Debug, Default, serde::Deserialize, serde::Serialize)]
@@ -48,16 +49,16 @@ impl History {
         }
     }
 
-    /// Records the cost of a job. A failed job may have ended early or waited until its limit, so it is not recorded.
-    pub(crate) fn record(&mut self, done: &Done) {
-        let seconds = done.ended.wall.as_secs_f64();
-        if done.failed() || seconds == 0.0 {
+    /// Records the cost of a job that passed: how long it took, and the time of processors that it used.
+    pub(crate) fn record(&mut self, id: &str, wall: Duration, processor: Duration) {
+        let seconds = wall.as_secs_f64();
+        if seconds == 0.0 {
             return;
         }
         let expected = Expected {
             seconds,
-            load: done.ended.processor.as_secs_f64() / seconds,
+            load: processor.as_secs_f64() / seconds,
         };
-        self.0.insert(done.job.id.clone(), expected);
+        self.0.insert(id.to_owned(), expected);
     }
 }

@@ -118,7 +118,7 @@ const LONG: &[(&str, Expected)] = &[
     ("suite/it/warm::", takes(30.0, 0.7)),
     ("suite/suite", takes(45.0, 0.8)),
     ("suite/it/faults::", takes(40.0, 0.7)),
-    ("apiserver/replay", takes(40.0, 0.3)),
+    ("judges/replay", takes(40.0, 0.3)),
     ("testbed/it/disturbed::", takes(30.0, 0.4)),
     ("suite/it/attached::", takes(25.0, 0.7)),
     ("suite/it/openshift::", takes(20.0, 0.7)),

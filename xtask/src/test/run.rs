@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{channel, sync_channel};
 
 use anyhow::Context as _;
+use programs::console::note;
 
 use super::job::Job;
 use super::output::{self, Verdict};
 use super::process::{Ended, Running};
-use crate::console::note;
 
 /// A job that keeps less than this of a processor busy mostly waits: it may start before a longer one that does not fit yet.
 const WAITING: f64 = 0.4;

@@ -37,7 +37,7 @@ impl Binary {
         if !self.leading.is_empty() {
             // cargo's own run of documentation examples
             Names::None
-        } else if matches!(self.id().as_str(), "apiserver/replay" | "suite/suite") {
+        } else if matches!(self.id().as_str(), "judges/replay" | "suite/suite") {
             // libtest-mimic
             Names::One
         } else {

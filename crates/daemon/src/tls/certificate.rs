@@ -1,10 +1,9 @@
 //! Server certificates: from files, which are read again when they change, or self-signed.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
+use std::{fs, io};
 
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;

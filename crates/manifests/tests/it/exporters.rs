@@ -6,8 +6,8 @@ use api::operator::v1::{NodeGroup, NodeGroupConfig};
 use api::operator::{LogLevel, PodsFingerprinting};
 use k8s_openapi::api::core::v1::Toleration;
 use manifests::platform::{Platform, TlsSettings};
-use manifests::rte::{Image, NodeSelection, Pool};
-use manifests::{rte, to_value};
+use manifests::rte::{self, Image, NodeSelection, Pool};
+use manifests::to_value;
 use rstest::rstest;
 use serde_json::{Value, json};
 

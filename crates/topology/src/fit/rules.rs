@@ -1,6 +1,5 @@
 //! Which resources are compared by amount: the rules of the original filter, or those of the kubelet's managers where they are known.
 
-use super::state::State;
 use super::{Lack, Obstacle};
 use crate::policy::{CpuManager, ManagerConfig, Managers};
 use crate::request::{Container, ContainerKind, Pod, Qos};
@@ -89,8 +88,12 @@ impl Rules {
     }
 
     /// Checks what `full-pcpus-only` demands before any zone is considered (kubelet-node.md 6.3): whole cores, and enough CPUs that are
-    /// not held by anyone, not even by an init container of the same pod.
-    pub(super) fn whole_cores(self, container: &Container, state: &State<'_>) -> Result<(), Lack> {
+    /// not held by anyone, not even by an init container of the same pod. `untouched` returns the latter, in thousandths.
+    pub(super) fn whole_cores(
+        self,
+        container: &Container,
+        untouched: impl FnOnce() -> i64,
+    ) -> Result<(), Lack> {
         let Some(Managers {
             cpus: CpuManager::WholeCores(threads),
             ..
@@ -105,7 +108,7 @@ impl Rules {
         }
         let obstacle = if wanted % (1000 * i64::from(threads.max(1))) != 0 {
             Obstacle::WholeCores(threads)
-        } else if state.untouched_cpus() < wanted {
+        } else if untouched() < wanted {
             Obstacle::HeldByInit
         } else {
             return Ok(());

@@ -1,6 +1,7 @@
-use super::*;
 use ContainerKind::{App, Init, Sidecar};
 use rstest::rstest;
+
+use super::*;
 
 fn mk_container(
     kind: ContainerKind,

@@ -1,11 +1,11 @@
 //! The settings of kubelets reach the exporters through ConfigMaps.
 
 use api::openshift::machine_config::KubeletConfig;
+use cluster_spec::flavour::Flavour;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
-use testbed::openshift::Flavour;
 
 use super::{OpenShift, groups, paused};
 use crate::cluster::Cluster;

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::json;
 
-use crate::plugins::default_preemption::Victim;
+use crate::framework::default_preemption::Victim;
 use crate::state::pod::{Pod, PodKey};
 
 /// Longest note that the API server accepts, in bytes.

@@ -7,11 +7,11 @@ use crate::api_tasks::report::{Nomination, Report};
 use crate::engine::effect::{Effect, Eviction};
 use crate::engine::message::Placement;
 use crate::framework::cycle::{self, Attempted, Outcome, Timings, Verdict};
-use crate::framework::plugin::{Plugin, Plugins};
+use crate::framework::default_preemption::{self, Candidate};
 use crate::framework::profile::Profile;
 use crate::framework::queue::Popped;
 use crate::metrics::{AttemptResult, Point, Status};
-use crate::plugins::default_preemption::{self, Candidate};
+use crate::plugins::plugin::{Plugin, Plugins};
 use crate::plugins::volumes;
 use crate::state::pod::Pod;
 

@@ -9,10 +9,10 @@ use crate::api_tasks::report::{EventKind, Nomination, Report};
 use crate::api_tasks::volume_bind::{self, Changes};
 use crate::engine::effect::Effect;
 use crate::engine::message::{Binding, Placement, VolumesWritten, Waiting};
-use crate::framework::plugin::{Plugin, Plugins};
 use crate::framework::queue::Cause;
 use crate::metrics::AttemptResult;
-use crate::plugins::volume_binding;
+use crate::plugins::plugin::{Plugin, Plugins};
+use crate::plugins::volumes::volume_binding;
 use crate::state::pod::Pod;
 use crate::state::storage::Progress;
 

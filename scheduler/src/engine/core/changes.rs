@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 use super::{Core, VolumeWatches, needs_objects};
 use crate::engine::effect::Effect;
-use crate::framework::plugin::{Plugin, Plugins};
 use crate::framework::queue::Cause;
+use crate::plugins::plugin::{Plugin, Plugins};
 use crate::plugins::volumes;
-use crate::state::cluster::Node;
+use crate::state::node::Node;
 use crate::state::pod::{Phase, Pod, PodKey};
 use crate::state::storage;
 use crate::watch::follow::Change;

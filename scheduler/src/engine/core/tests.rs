@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api_tasks::bind;
 use crate::engine::message::{Binding, Placement, VolumesWritten};
-use crate::framework::profile;
 use crate::framework::queue::Backoff;
 use crate::numa::settings::Settings;
 use crate::state::pod::PodKey;
@@ -41,7 +40,7 @@ fn mk_unsynced() -> Core {
     let config = scheduler_config::parse(&config.to_string()).expect("valid");
     let profiles: Vec<Profile> = config.profiles.iter().map(Profile::new).collect();
     let args = config.profiles[0].topology_match.as_ref().expect("enabled");
-    let needs = profile::needs(&profiles);
+    let needs = Needs::of(&profiles);
     Core::new(
         profiles,
         Cache::new(Settings::new(args, ["topo".to_owned()].into())),

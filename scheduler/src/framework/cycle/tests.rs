@@ -1,11 +1,12 @@
-use super::*;
-use crate::framework::extension_points::{Filters, ScorePlugin, Weighted};
-use crate::framework::plugin::Plugin;
-use crate::state::cluster::Node;
-use crate::testing::{mk_cache, mk_node, mk_nrt, mk_pod};
 use k8s_openapi::api::core::v1::Taint;
 use scheduler_config::args::NodeResourceTopologyMatchArgs;
 use scheduler_config::default_plugins::ScoringStrategy;
+
+use super::*;
+use crate::framework::extension_points::{Filters, ScorePlugin, Weighted};
+use crate::plugins::plugin::Plugin;
+use crate::state::node::Node;
+use crate::testing::{mk_cache, mk_node, mk_nrt, mk_pod};
 
 fn mk_profile() -> Profile {
     Profile {

@@ -1,9 +1,8 @@
 //! Why no node fits, in kube-scheduler's words (scheduler.md 7.7).
 
-use std::collections::BTreeMap;
-
-use crate::framework::plugin::Plugins;
-use crate::framework::rejection::Rejection;
+use crate::framework::message::message;
+use crate::plugins::plugin::Plugins;
+use crate::plugins::rejection::Rejection;
 
 /// Why no node fits.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,19 +57,4 @@ pub(crate) fn verdict(nodes: Vec<(String, Rejection)>) -> Verdict {
         nodes,
         clears_nomination: false,
     }
-}
-
-/// Formats `0/3 nodes are available: 1 cannot align pod, 2 Insufficient cpu.` Parts are sorted as text, including the numbers, as
-/// kube-scheduler prints them.
-pub(crate) fn message<'a>(nodes: usize, reasons: impl Iterator<Item = &'a str>) -> String {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for reason in reasons {
-        *counts.entry(reason).or_default() += 1;
-    }
-    let mut parts: Vec<String> = counts
-        .iter()
-        .map(|(reason, count)| format!("{count} {reason}"))
-        .collect();
-    parts.sort();
-    format!("0/{nodes} nodes are available: {}.", parts.join(", "))
 }

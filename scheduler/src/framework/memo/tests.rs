@@ -1,12 +1,13 @@
+use k8s_openapi::api::core::v1::{ContainerImage, Taint};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
 use super::*;
 use crate::framework::cycle::{Outcome, attempt};
 use crate::state::images::Images;
 use crate::state::pod::Phase;
 use crate::testing::{mk_cache, mk_key, mk_node, mk_nrt, mk_pod};
-use k8s_openapi::api::core::v1::{ContainerImage, Taint};
-use proptest::prelude::*;
-use serde_json::{Value, json};
-use tokio::time::Instant;
 
 const IMAGE: &str = "i:1";
 

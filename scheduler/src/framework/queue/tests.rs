@@ -1,5 +1,5 @@
 use super::*;
-use crate::framework::plugin::Plugin;
+use crate::plugins::plugin::Plugin;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,6 +1,6 @@
 mod filter {
     use super::super::*;
-    use crate::state::cluster::GroupKind;
+    use crate::state::group_kind::GroupKind;
     use crate::testing::{mk_key, mk_node, mk_pod};
 
     fn mk_spread(pod: Pod, max_skew: i32, min_domains: Option<i32>) -> Pod {
@@ -125,7 +125,7 @@ mod filter {
 
 mod score {
     use super::super::*;
-    use crate::state::cluster::GroupKind;
+    use crate::state::group_kind::GroupKind;
     use crate::state::pod::PodKey;
     use crate::testing::{mk_node, mk_pod};
     use scheduler_config::default_plugins::PodTopologySpreadArgs;

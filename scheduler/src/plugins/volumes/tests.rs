@@ -4,10 +4,10 @@ use scheduler_config::default_plugins::DefaultPreemptionArgs;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::framework::default_preemption::preempt;
 use crate::framework::extension_points::{Attempt, Filters};
-use crate::plugins::default_preemption::preempt;
-use crate::plugins::volume_restrictions::IN_USE;
-use crate::state::node_info::NodeInfo;
+use crate::plugins::node_info::NodeInfo;
+use crate::plugins::volumes::volume_restrictions::IN_USE;
 use crate::state::storage::{self, Kind, Reservation, Stored};
 use crate::testing::{mk_cache, mk_node};
 

@@ -15,7 +15,7 @@ use super::{
     HostPort, PREEMPTION_BY_SCHEDULER, Phase, Pod, PodKey, Preferences, SchedulingConstraints,
     volumes,
 };
-use crate::state::cluster::GroupKind;
+use crate::state::group_kind::GroupKind;
 use crate::state::images;
 
 impl Pod {

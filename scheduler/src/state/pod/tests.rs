@@ -1,6 +1,7 @@
-use super::*;
 use serde_json::json;
 use topology::request::{ContainerKind, Qos};
+
+use super::*;
 
 fn mk_pod(spec: &serde_json::Value, status: &serde_json::Value) -> Pod {
     let wire = json!({

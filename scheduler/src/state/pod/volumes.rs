@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{PodSpec, Volume as WireVolume};
 
-use crate::state::storage::Source;
+use crate::state::volume_source::Source;
 
 /// Volumes of a pod that restrict its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use fs_err as fs;
 use kube::Client;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use testbed::embedded::node::addresses::Block;
+use sim::node::addresses::Block;
 use wait_timeout::ChildExt as _;
 
 use super::{PORT, WITHIN};

@@ -9,7 +9,7 @@ use kube::api::ListParams;
 
 use crate::context::Context;
 use crate::recorder::PollResult;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 impl Context {
     /// Waits until these pods run; a pod that failed ends the wait.

@@ -13,7 +13,7 @@ use super::{describe, node_of, phase};
 use crate::context::Context;
 use crate::observed::difference;
 use crate::recorder::PollResult;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// How many attempts must have failed since the last change of an NRT for "stays pending".
 const REJECTIONS: i64 = 2;

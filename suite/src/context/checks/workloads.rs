@@ -12,7 +12,7 @@ use super::pods::failed_pod;
 use super::{describe, phase};
 use crate::context::Context;
 use crate::recorder::PollResult;
-use crate::scenario::StepError;
+use crate::step::StepError;
 use crate::workload::PodPlan;
 
 impl Context {

@@ -1,10 +1,10 @@
 //! The zones of a node: what they account for, and whether they are as before.
 
 use crate::context::Context;
-use crate::observed::{NodeTopology, accounting_difference, zones_difference};
+use crate::observed::{NodeTopology, Scope, accounting_difference, zones_difference};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Scope, StepError};
+use crate::step::StepError;
 
 impl Context {
     /// Checks that the zones of a node account for exactly these resources since `before`; with scope `pod`, or with a single container, in

@@ -11,7 +11,7 @@ use super::Component;
 use crate::context::Context;
 use crate::context::checks::Rollout;
 use crate::recorder::PollResult;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 impl Context {
     /// Returns the exporters' daemon sets. It is an error if there are none.

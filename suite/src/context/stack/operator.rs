@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::context::checks::describe;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 impl Context {
     pub(super) fn operators(&self) -> Api<NumaResourcesOperator> {

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::context::checks::describe;
 use crate::ledger::Undo;
 use crate::recorder::PollResult;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 impl Context {
     pub(super) fn schedulers(&self) -> Api<NumaResourcesScheduler> {

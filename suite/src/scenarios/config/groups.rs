@@ -12,7 +12,8 @@ use super::pools::{empty_pool, exporters_are, machine_count, machines_are, move_
 use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
 use crate::recorder::PollResult;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
+use crate::step::StepError;
 
 /// Pool of the control plane.
 const MASTER: &str = "master";

@@ -17,10 +17,11 @@ use super::ON_OPENSHIFT;
 use super::pools::{Kubelets, POLICY, SCOPE, empty_pool};
 use crate::context::Context;
 use crate::context::checks::node_of;
-use crate::observed::topology_of;
+use crate::observed::{Scope, topology_of};
 use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources};
-use crate::scenario::{Scenario, Scope, StepError, body};
+use crate::scenario::{Scenario, body};
+use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![

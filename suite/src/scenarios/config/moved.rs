@@ -11,7 +11,8 @@ use super::pools::{
 };
 use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
+use crate::step::StepError;
 
 /// Name of the pool and of everything that belongs to it.
 const NAME: &str = "mcp-test";

@@ -16,8 +16,8 @@ use crate::ledger::{ObjectRef, Undo};
 use crate::machine_pools;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::StepError;
 use crate::scenarios::attributes::{KubeletPart, agree, config_of, nodes_of};
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 pub(super) const POLICY: &str = "topologyManagerPolicy";

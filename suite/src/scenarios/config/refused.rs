@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::pool;
 use crate::context::Context;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 pub(super) async fn two_specifiers_are_refused(ctx: &Context) -> Result<(), StepError> {
     let group = NodeGroup {

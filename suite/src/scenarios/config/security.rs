@@ -17,10 +17,11 @@ use crate::context::Context;
 use crate::context::checks::Rollout;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::tls_profile::{
     CIPHERS, INTERMEDIATE, MIN_VERSION, MODERN, Profile, tls_flags,
 };
+use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![

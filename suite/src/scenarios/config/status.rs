@@ -11,7 +11,7 @@ use super::pool;
 use super::pools::empty_pool;
 use crate::context::Context;
 use crate::recorder::PollResult;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 pub(super) async fn groups_are_reported(ctx: &Context) -> Result<(), StepError> {
     ctx.step(

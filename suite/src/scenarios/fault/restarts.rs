@@ -1,11 +1,11 @@
 //! Programs of the stack that start again while pods are placed, and an operator that loses its lease.
 
 use api::names;
+use cluster_faults::{Disturbance, FAULT_HOLDER, Part, Process};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
-use testbed::faults::{Disturbance, FAULT_HOLDER, Part, Process};
 
 use super::{
     exporter_on, is_placed_on, leave_room_for_one, next_takes_its_place, plan, scenario,
@@ -14,7 +14,8 @@ use super::{
 use crate::context::Context;
 use crate::context::checks::{describe, node_of, phase};
 use crate::recorder::PollResult;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
+use crate::step::StepError;
 
 pub(super) fn scenarios() -> [Scenario; 3] {
     [

@@ -14,7 +14,7 @@ use crate::context::{Context, RUN_LABEL};
 use crate::observed::NodeTopology;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::StepError;
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 /// Makes one node the only one that accepts pods and sets the scheduler to preempt by zones. Returns the state of that node.

@@ -18,7 +18,8 @@ use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 /// Name of the definition of NRTs.

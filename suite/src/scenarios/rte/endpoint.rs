@@ -4,7 +4,8 @@
 use super::{one_node, own, scenario};
 use crate::context::Context;
 use crate::resources::Resources;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const MONITORING: &str = "[RTE][Monitoring] metrics";

@@ -16,7 +16,8 @@ use crate::context::padding::NUMACELL;
 use crate::context::settle::{counted, fingerprint};
 use crate::observed::NodeTopology;
 use crate::resources::Resources;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 /// Number of pods that are created at once, and number of rounds.

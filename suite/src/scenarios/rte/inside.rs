@@ -17,7 +17,8 @@ use crate::context::checks::node_of;
 use crate::context::probe::Output;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 /// Notification file of our own exporter: on the node, where the stack's exporters may have theirs.

@@ -15,8 +15,9 @@ use crate::context::Context;
 use crate::context::checks::Rollout;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::attributes;
+use crate::step::StepError;
 
 const CONFIG: &str = "[config][rte]";
 

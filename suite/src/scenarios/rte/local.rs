@@ -8,7 +8,9 @@ use tokio::process::Command;
 
 use super::scenario;
 use crate::context::Context;
-use crate::scenario::{Body, Need, Scenario, StepError, body};
+use crate::needs::Need;
+use crate::scenario::{Body, Scenario, body};
+use crate::step::StepError;
 
 const CONFIG: &str = "[rte][local][config] exporter";
 const LOCAL: &str = "[RTE][Local] Resource topology exporter";

@@ -7,7 +7,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use crate::context::{Context, RUN_LABEL};
 use crate::ledger::ObjectRef;
 use crate::recorder::PollResult;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// A port that the exporters of the stack do not use, because pods may share their node's address.
 pub(super) const METRICS_PORT: u16 = 2199;

@@ -11,7 +11,8 @@ use super::{one_node, own, scenario};
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
+use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![scenario(

@@ -8,10 +8,12 @@ use kube::api::{Api, ListParams};
 
 use super::{one_node, scenario};
 use crate::context::Context;
+use crate::needs::Need;
 use crate::observed::{NodeTopology, zones_difference};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const RTE: &str = "[RTE][InfraConsuming] Resource topology exporter";

@@ -7,7 +7,8 @@ use kube::api::{Api, LogParams};
 use super::{one_node, scenario};
 use crate::context::Context;
 use crate::recorder::PollResult;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
+use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::context::checks::{Rollout, describe, node_of};
 use crate::ledger::Undo;
 use crate::recorder::PollResult;
-use crate::scenario::StepError;
+use crate::step::StepError;
 
 /// The exporters of the first node group.
 pub(super) struct Exporters<'a> {

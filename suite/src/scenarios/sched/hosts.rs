@@ -10,8 +10,9 @@ use super::replicas::{replicas_are, several_replicas};
 use crate::context::Context;
 use crate::context::checks::{describe, node_of, phase};
 use crate::recorder::PollResult;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::steps;
+use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![SPREAD.scenario(

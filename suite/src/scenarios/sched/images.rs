@@ -9,8 +9,9 @@ use super::replicas::{replicas, replicas_are};
 use super::{UPDATES, deployments};
 use crate::context::Context;
 use crate::context::checks::first_container;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
+use crate::step::StepError;
 
 const VALIDATION: Area = Area {
     context: "[Scheduler] image validation",

@@ -14,8 +14,9 @@ use super::{UPDATES, deployments};
 use crate::context::Context;
 use crate::context::checks::node_of;
 use crate::ledger::ObjectRef;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
+use crate::step::StepError;
 
 const INSTALL: Area = Area {
     context: "[Scheduler] install",

@@ -12,7 +12,8 @@ use super::{SPREAD, deployments};
 use crate::context::Context;
 use crate::context::checks::node_of;
 use crate::recorder::PollResult;
-use crate::scenario::{Scenario, StepError, body};
+use crate::scenario::{Scenario, body};
+use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![

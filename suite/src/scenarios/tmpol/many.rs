@@ -5,10 +5,13 @@ use k8s_openapi::api::core::v1::Pod;
 use super::AREA;
 use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
+use crate::needs::Need;
+use crate::observed::Scope;
 use crate::resources::{DeviceNames, Resources};
-use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::{lists, steps};
+use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const SUITABLE: Area = Area {

@@ -5,10 +5,12 @@ use k8s_openapi::api::core::v1::Pod;
 use super::many::Row;
 use crate::context::Context;
 use crate::context::arena::Fit;
+use crate::observed::Scope;
 use crate::resources::Resources;
-use crate::scenario::{Scenario, Scope, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::steps;
+use crate::step::StepError;
 
 const AREA: Area = Area {
     context: "[serial][disruptive][scheduler] numaresources workload placement considering TM policy \

@@ -3,10 +3,13 @@
 use super::AREA;
 use crate::context::Context;
 use crate::context::arena::Fit;
+use crate::needs::Need;
+use crate::observed::Scope;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Scope, StepError, body};
+use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::scenarios::steps;
+use crate::step::StepError;
 use crate::workload::ResourceRequest;
 
 const PODS: Area = Area {

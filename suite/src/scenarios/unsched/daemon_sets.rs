@@ -9,8 +9,8 @@ use crate::context::Context;
 use crate::context::arena::Arena;
 use crate::context::checks::node_of;
 use crate::resources::Resources;
-use crate::scenario::StepError;
 use crate::scenarios::steps;
+use crate::step::StepError;
 use crate::workload::PodPlan;
 
 pub(super) async fn daemon_set_no_zone(ctx: &Context) -> Result<(), StepError> {

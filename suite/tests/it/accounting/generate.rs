@@ -9,7 +9,6 @@ use kube::api::ObjectMeta;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-
 use suite::workload::PAUSE_IMAGE;
 
 use super::machine::NodeFacts;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cluster_spec::kubelet::{CpuPolicy, KubeletSettings, MemoryPolicy};
 use fixtures::machines::{GIB, MIB, Machine};
-use testbed::local::kubelet::{CpuPolicy, KubeletSettings, MemoryPolicy};
 
 /// Devices of each cell that the suite's numacell plugin announces.
 const NUMACELL_DEVICES: i64 = 15;
@@ -137,7 +137,7 @@ fn zone_facts(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testbed::local::kubelet::TopologyScope;
+    use cluster_spec::kubelet::TopologyScope;
 
     #[test]
     fn the_default_worker_has_what_its_profile_and_reservations_leave() {

@@ -3,9 +3,9 @@
 use std::io;
 use std::path::Path;
 
+use cluster_spec::kubelet::{KubeletSettings, MemoryPolicy, TopologyPolicy, TopologyScope};
+use cluster_spec::plan::{NodePlan, WORKER};
 use fixtures::machines::Machine;
-use testbed::local::cluster::{NodePlan, WORKER};
-use testbed::local::kubelet::{KubeletSettings, MemoryPolicy, TopologyPolicy, TopologyScope};
 
 /// Plans every worker with its own pool, because an exporter has the settings of its pool.
 fn plans() -> Vec<NodePlan> {

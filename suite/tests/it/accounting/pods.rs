@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use suite::context::Context;
 use suite::recorder::PollResult;
-use suite::scenario::StepError;
+use suite::step::StepError;
 
 /// Waits until every pod is in a state in which it stays. Returns the numbers of pods by outcome.
 pub(super) async fn all_final(context: &Context) -> Result<BTreeMap<String, u32>, StepError> {

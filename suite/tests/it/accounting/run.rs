@@ -10,11 +10,11 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
+use local_cluster::NodeHandle;
 use reports::event::Failure;
 use suite::context::{Context, chain};
 use suite::recorder::PollResult;
-use suite::scenario::StepError;
-use testbed::local::NodeHandle;
+use suite::step::StepError;
 
 use super::generate::{self, PodSet, Target};
 use super::holdings::Pods;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use api::names;
 use api::scheduler::v1::NumaResourcesScheduler;
+use cluster_faults::{Disturbance, FAULT_HOLDER, Process};
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -17,7 +18,6 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 use suite::context::checks::node_of;
-use testbed::faults::{Disturbance, FAULT_HOLDER, Process};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 

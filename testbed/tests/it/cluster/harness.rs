@@ -4,14 +4,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use cluster_spec::plan::ClusterSpec;
 use fixtures::machines::Machine;
-use testbed::local::assets::{self, SearchPath};
-use testbed::local::{ClusterSpec, LocalCluster};
+use local_cluster::LocalCluster;
+use programs::kubernetes::{self, SearchPath};
 
 /// The helper program that this package builds.
 pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_numaresources-testbed");
 /// Time limit for any operation of a cluster.
-const DEADLINE: Duration = Duration::from_mins(2);
+pub(super) const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Returns a state root for a test, which must run as root.
 pub(crate) fn state_root() -> tempfile::TempDir {
@@ -24,7 +25,7 @@ pub(crate) fn state_root() -> tempfile::TempDir {
 
 /// Returns a cluster with this many workers on the default machine.
 pub(super) fn small(state_root: &tempfile::TempDir, name: &str, workers: usize) -> ClusterSpec {
-    let assets = assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
+    let assets = kubernetes::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
     let bin_dir = Path::new(HELPER).parent().unwrap();
     ClusterSpec::with_workers(
         name,

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use testbed::local::LocalCluster;
-use testbed::state;
+use local_cluster::LocalCluster;
 
 /// Kernel parameters that a kubelet would set.
 const SYSCTLS: [&str; 8] = [
@@ -125,7 +124,7 @@ impl KernelTraces {
     }
 
     pub(super) fn in_dir(state_root: &Path, name: &str) -> Self {
-        let record = state::find(state_root, name).unwrap();
+        let record = cluster_state::find(state_root, name).unwrap();
         let holder = record.holder.unwrap().pid;
         let cluster = namespaces_of(&holder.to_string());
         let own = namespaces_of("self");

@@ -3,6 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use cluster_spec::kubelet::{KubeletSettings, TopologyScope};
+use cluster_spec::subnet::KUBERNETES_SERVICE;
+use cri_runtime::control::Target;
+use cri_runtime::filter;
 use fixtures::machines::DEVICE_C;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -10,12 +14,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
 use kube::api::{DeleteParams, LogParams, Patch, PatchParams, PostParams};
+use local_cluster::{LocalCluster, NodeHandle};
 use serde_json::{Value, json};
-use testbed::local::kubelet::{KubeletSettings, TopologyScope};
-use testbed::local::net::KUBERNETES_SERVICE;
-use testbed::local::{LocalCluster, NodeHandle};
-use testbed::node::control::Target;
-use testbed::node::filter;
 
 use super::harness::kubectl;
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use cluster_spec::plan::{ClusterSpec, NodePlan};
 use fixtures::machines::Machine;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{
@@ -14,12 +15,11 @@ use kube::api::{
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Client, Config, ResourceExt as _};
+use local_cluster::LocalCluster;
+use programs::kubernetes::{self, SearchPath};
 use serde_json::{Value, json};
 use testbed::embedded::EmbeddedSpec;
 use testbed::lane::{self, Spec};
-use testbed::local::NodePlan;
-use testbed::local::assets::{self, SearchPath};
-use testbed::local::{ClusterSpec, LocalCluster};
 
 use crate::cluster::harness::{HELPER, state_root};
 
@@ -42,7 +42,7 @@ async fn the_same_objects_leave_the_same_as_with_the_real_controllers() {
     let state_root = state_root();
     let nodes = || NodePlan::all(1, &Machine::default_profile());
     let bin_dir = Path::new(HELPER).parent().unwrap();
-    let assets = assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
+    let assets = kubernetes::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
     let local = ClusterSpec::with_workers(
         "real",
         state_root.path(),

@@ -15,7 +15,7 @@ use kube::{Client, Config, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use testbed::embedded::{controllers, default_scheduler};
+use sim::{controllers, default_scheduler};
 use tokio::task::JoinSet;
 
 /// Time limit for anything that a test awaits.

@@ -9,7 +9,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
-use testbed::embedded::controllers::Options;
+use sim::controllers::Options;
 
 use super::harness::{Cluster, deployment, make, until, until_all};
 

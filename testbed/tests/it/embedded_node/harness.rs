@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use apiserver::{Options, Running, Server, User};
 use base64::Engine as _;
+use cluster_spec::kubelet::{KubeletSettings, TopologyScope};
+use cluster_spec::plan::NodePlan;
 use fixtures::machines::Machine;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{Api, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use programs::kubernetes::{self, SearchPath};
 use serde_json::{Value, json};
-use testbed::embedded::node::{Block, NodeOptions, SimulatedNode};
-use testbed::local::assets::{self, SearchPath};
-use testbed::local::kubelet::TopologyScope;
-use testbed::local::{KubeletSettings, NodePlan};
+use sim::node::{Block, NodeOptions, SimulatedNode};
 use tokio::io::AsyncWriteExt as _;
 
 const TOKEN: &str = "token-of-the-node";
@@ -114,7 +114,7 @@ impl TestNode {
         let kubeconfig = self.dir.path().join("kubeconfig");
         let text = self.server.kubeconfig(&self.server.admin_token);
         fs_err::write(&kubeconfig, text).unwrap();
-        let assets = assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
+        let assets = kubernetes::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
         let mut child = tokio::process::Command::new(&assets.kubectl)
             .args(arguments)
             .env("KUBECONFIG", kubeconfig)

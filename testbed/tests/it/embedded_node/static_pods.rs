@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cluster_spec::kubelet::KubeletSettings;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams};
 use serde_json::json;
-use testbed::local::KubeletSettings;
 
 use super::harness::{self, TestNode};
 

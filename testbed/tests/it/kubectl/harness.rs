@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use cluster_spec::kubelet::TopologyScope;
+use cluster_spec::plan::NodePlan;
 use fixtures::machines::Machine;
+use programs::kubernetes::{self, SearchPath};
 use serde_json::{Value, json};
 use testbed::embedded::{EmbeddedCluster, EmbeddedSpec};
-use testbed::local::NodePlan;
-use testbed::local::assets::{self, SearchPath};
-use testbed::local::kubelet::TopologyScope;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -43,7 +43,7 @@ impl TestCluster {
         let bin_dir = Path::new(HELPER).parent().unwrap();
         let spec = EmbeddedSpec::new("kubectl", dir.path(), bin_dir, nodes.collect());
         let cluster = Box::pin(EmbeddedCluster::up(spec, &|_| {})).await.unwrap();
-        let assets = assets::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
+        let assets = kubernetes::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
         let cluster = Self {
             inner: cluster,
             kubectl: assets.kubectl,

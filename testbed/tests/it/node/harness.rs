@@ -6,14 +6,15 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use cluster_spec::images::Image;
+use cri_runtime::control::Client;
+use cri_runtime::spec::NodeSpec;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podresources::cri::v1 as cri;
 use podresources::cri::v1::image_service_client::ImageServiceClient;
 use podresources::cri::v1::runtime_service_client::RuntimeServiceClient;
 use podresources::socket::Socket;
-use testbed::node::control::Client;
-use testbed::node::spec::{Image, NodeSpec};
 use tonic::transport::Channel;
 
 /// The image that the node knows.

@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use apiserver::{Options, Running, Server};
+use programs::kubernetes::{self, SearchPath};
 use serde_json::Value;
 use tempfile::TempDir;
-use testbed::local::assets::{self, SearchPath};
 
 /// Longest time that a command may take.
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(1);
@@ -32,7 +32,7 @@ impl Kubectl {
     /// Starts a server with a service account for pods.
     pub(super) async fn start() -> Self {
         let server = Server::start(Options::default()).await.unwrap();
-        let programs = assets::locate(&SearchPath::from_environment(None), &|_| {})
+        let programs = kubernetes::locate(&SearchPath::from_environment(None), &|_| {})
             .expect("the Kubernetes programs are there");
         let home = tempfile::tempdir().unwrap();
         let config = server.kubeconfig(&server.admin_token);

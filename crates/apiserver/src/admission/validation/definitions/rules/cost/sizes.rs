@@ -67,7 +67,7 @@ pub(super) struct Known<'a> {
     about: &'a Declared,
     pub(super) locals: Vec<Local>,
     pub(super) paths: HashMap<usize, Path>,
-    pub(super) sizes: HashMap<usize, Bounds>,
+    pub(super) bounds: HashMap<usize, Bounds>,
     pub(super) entries: HashMap<usize, Entry>,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Known<'a> {
             about,
             locals: Vec::new(),
             paths: HashMap::new(),
-            sizes: HashMap::new(),
+            bounds: HashMap::new(),
             entries: HashMap::new(),
         }
     }
@@ -156,7 +156,7 @@ impl<'a> Known<'a> {
 
     /// Returns the size of a part of the expression, if known.
     pub(super) fn size(&mut self, node: &Node) -> Option<Bounds> {
-        if let Some(known) = self.sizes.get(&node.id) {
+        if let Some(known) = self.bounds.get(&node.id) {
             return Some(*known);
         }
         match &node.form {
@@ -166,7 +166,7 @@ impl<'a> Known<'a> {
             _ => {}
         }
         if let Some(size) = self.declared(&self.path(node)) {
-            self.sizes.insert(node.id, size);
+            self.bounds.insert(node.id, size);
             return Some(size);
         }
         if node.kind.is_scalar() {
@@ -198,7 +198,7 @@ impl<'a> Known<'a> {
 
     pub(super) fn copy(&mut self, to: &Node, from: &Node) {
         if let Some(size) = self.size(from) {
-            self.sizes.insert(to.id, size);
+            self.bounds.insert(to.id, size);
         }
         if let Some(entry) = self.entry(from) {
             self.entries.insert(to.id, entry);

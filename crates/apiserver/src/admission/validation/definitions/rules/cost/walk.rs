@@ -135,7 +135,7 @@ impl<'a> Walk<'a> {
             }
         }
         if let Some(size) = size {
-            self.known.sizes.insert(node.id, size);
+            self.known.bounds.insert(node.id, size);
         }
         sum.plus(cost)
     }
@@ -153,11 +153,11 @@ impl<'a> Walk<'a> {
         match &inner.start.form {
             Form::Constant(..) => {
                 if let Some(size) = self.known.size(&inner.start) {
-                    self.known.sizes.insert(node.id, size);
+                    self.known.bounds.insert(node.id, size);
                 }
             }
             Form::List(_) | Form::Map(_) => {
-                self.known.sizes.insert(node.id, turns);
+                self.known.bounds.insert(node.id, turns);
                 if let Some(entry) = self.known.entry(&inner.step) {
                     self.known.entries.insert(node.id, entry);
                 }

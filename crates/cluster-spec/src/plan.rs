@@ -1,0 +1,140 @@
+//! What a cluster is made of: its nodes, their machines and kubelets, before anything of it exists.
+
+use std::path::{Path, PathBuf};
+
+use fixtures::machines::Machine;
+use serde::{Deserialize, Serialize};
+
+use crate::flavour::Flavour;
+use crate::kubelet::{KubeletSettings, Taint, TopologyScope};
+use crate::kubernetes::Assets;
+
+/// Label and taint key of control plane nodes.
+pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+/// Label of worker nodes.
+pub const WORKER: &str = "node-role.kubernetes.io/worker";
+/// Label of the workers whose kubelets align each container.
+pub const NUMA_CONTAINER: &str = "node-role.kubernetes.io/numa-container";
+/// Label of the workers whose kubelets align whole pods.
+pub const NUMA_POD: &str = "node-role.kubernetes.io/numa-pod";
+
+/// The description of a cluster to bring up.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct ClusterSpec {
+    /// Name; also the name of its directory below the state root.
+    pub name: String,
+    /// Directory of all clusters.
+    pub state_root: PathBuf,
+    /// The Kubernetes programs.
+    pub assets: Assets,
+    /// Directory with `numaresources-testbed` and the programs of the stack.
+    pub bin_dir: PathBuf,
+    /// The nodes.
+    pub nodes: Vec<NodePlan>,
+    /// Fault: every volume that asks for the kubelet's podresources socket gets that of a proxy that hides allocations.
+    #[serde(default)]
+    pub hide_allocations: bool,
+    /// The kind of OpenShift, if the cluster is one.
+    #[serde(default)]
+    pub flavour: Option<Flavour>,
+}
+
+/// The description of one node to bring up.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct NodePlan {
+    /// Name of the Kubernetes Node.
+    pub name: String,
+    /// Its simulated hardware.
+    pub machine: Machine,
+    /// The settings that its kubelet starts with.
+    pub kubelet: KubeletSettings,
+    /// Labels that an administrator gives it.
+    pub labels: Vec<String>,
+    /// Taints that it registers with.
+    pub taints: Vec<Taint>,
+}
+
+impl NodePlan {
+    /// Returns the node `control-plane-0`: it is tainted, and its kubelet manages no resources.
+    pub fn control_plane(machine: &Machine) -> Self {
+        Self {
+            name: "control-plane-0".to_owned(),
+            machine: machine.clone(),
+            kubelet: KubeletSettings::unmanaged(),
+            labels: vec![CONTROL_PLANE.to_owned()],
+            taints: vec![Taint {
+                key: CONTROL_PLANE.to_owned(),
+                effect: "NoSchedule".to_owned(),
+            }],
+        }
+    }
+
+    /// Returns the nodes of a usual cluster: one for the control plane and this number of workers, of which the first half (rounded up) has
+    /// container scope.
+    pub fn all(workers: usize, machine: &Machine) -> Vec<Self> {
+        let scope = |index: usize| {
+            if index < workers.div_ceil(2) {
+                TopologyScope::Container
+            } else {
+                TopologyScope::Pod
+            }
+        };
+        let mut nodes = vec![Self::control_plane(machine)];
+        nodes.extend((0..workers).map(|index| Self::worker(index, scope(index), machine)));
+        nodes
+    }
+
+    /// Returns a worker with single-numa-node alignment of this scope, in the pool of that scope.
+    pub fn worker(index: usize, scope: TopologyScope, machine: &Machine) -> Self {
+        let pool = match scope {
+            TopologyScope::Container => NUMA_CONTAINER,
+            TopologyScope::Pod => NUMA_POD,
+        };
+        Self {
+            name: format!("worker-{index}"),
+            machine: machine.clone(),
+            kubelet: KubeletSettings::with_scope(scope),
+            labels: vec![WORKER.to_owned(), pool.to_owned()],
+            taints: Vec::new(),
+        }
+    }
+}
+
+impl ClusterSpec {
+    /// Returns the default cluster: one control plane node and four workers, two of each scope, on the default machine.
+    pub fn default_workers(name: &str, state_root: &Path, assets: Assets, bin_dir: &Path) -> Self {
+        Self::with_workers(
+            name,
+            state_root,
+            assets,
+            bin_dir,
+            4,
+            &Machine::default_profile(),
+        )
+    }
+
+    /// Returns the default cluster with another number of workers and another machine.
+    pub fn with_workers(
+        name: &str,
+        state_root: &Path,
+        assets: Assets,
+        bin_dir: &Path,
+        workers: usize,
+        machine: &Machine,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            state_root: state_root.to_owned(),
+            assets,
+            bin_dir: bin_dir.to_owned(),
+            nodes: NodePlan::all(workers, machine),
+            hide_allocations: false,
+            flavour: None,
+        }
+    }
+
+    /// Returns the directory of the cluster.
+    pub fn dir(&self) -> PathBuf {
+        self.state_root.join(&self.name)
+    }
+}

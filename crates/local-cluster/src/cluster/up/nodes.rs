@@ -1,0 +1,137 @@
+//! The files of the nodes, which are written before the nodes start.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use cluster_spec::hardware;
+use cluster_spec::images::Image;
+use cluster_spec::plan::ClusterSpec;
+use cri_runtime::spec::NodeSpec;
+
+use super::Error;
+use crate::cluster::LocalCluster;
+use crate::control_plane::{process, text};
+use crate::enter::NodeLayout;
+use crate::kubelet::runtime_process;
+use crate::net::{self, POD_PREFIX};
+use crate::node_handle::{NodeHandle, POD_RESOURCES, POD_RESOURCES_HIDDEN};
+use crate::root::{self, Root};
+use crate::supervise::protocol::ProcessSpec;
+
+/// User ID of the stack's image. On OpenShift the stack's pods specify no user and must not run as root.
+const STACK_USER: u32 = 65532;
+
+/// Writes hardware, roots, layouts and specifications of all nodes.
+pub(super) fn prepare_nodes(cluster: &LocalCluster) -> Result<(), Error> {
+    let spec = cluster.spec();
+    let mut trees: Vec<(&fixtures::machines::Machine, PathBuf)> = Vec::new();
+    for (index, node) in cluster.nodes().iter().enumerate() {
+        let plan = &spec.nodes[index];
+        let known = trees.iter().find(|(machine, _)| *machine == &plan.machine);
+        let hardware = if let Some((_, tree)) = known {
+            tree.clone()
+        } else {
+            let tree = cluster.dir().join(format!("hardware/{}", trees.len()));
+            hardware::write_tree(&plan.machine, &tree)?;
+            trees.push((&plan.machine, tree.clone()));
+            tree
+        };
+        fs_err::create_dir_all(node.dir())?;
+        let layout = NodeLayout {
+            root: Root {
+                dir: node.dir().join("root"),
+                sysctls: node.dir().join("sysctls"),
+                hardware,
+                state_dir: cluster.dir().to_owned(),
+                program_dirs: program_dirs(spec),
+            },
+            subnet: cluster.subnet(),
+            index,
+            nodes: spec.nodes.len(),
+        };
+        root::prepare(&layout.root, node.name(), node.address())?;
+        write_json(&node.dir().join("place.json"), &layout)?;
+        write_json(&node.dir().join("node.json"), &node_spec(spec, node, index))?;
+    }
+    Ok(())
+}
+
+/// Returns the directories with programs, each once.
+fn program_dirs(spec: &ClusterSpec) -> Vec<PathBuf> {
+    let mut dirs: Vec<PathBuf> = spec
+        .assets
+        .all()
+        .into_iter()
+        .filter_map(Path::parent)
+        .chain([spec.bin_dir.as_path()])
+        .map(Path::to_owned)
+        .collect();
+    dirs.sort();
+    dirs.dedup();
+    dirs
+}
+
+fn node_spec(spec: &ClusterSpec, node: &NodeHandle, index: usize) -> NodeSpec {
+    let mut overrides = std::collections::BTreeMap::new();
+    if spec.hide_allocations {
+        overrides.insert(
+            PathBuf::from(POD_RESOURCES),
+            PathBuf::from(POD_RESOURCES_HIDDEN),
+        );
+    }
+    NodeSpec {
+        node: node.name().to_owned(),
+        cri_socket: node.cri_socket(),
+        control_socket: node.control_socket(),
+        state_dir: node.dir().join("runtime"),
+        pod_gateway: net::pod_gateway(index),
+        pod_prefix: POD_PREFIX,
+        node_address: node.address(),
+        images: images(spec),
+        host_path_overrides: overrides,
+    }
+}
+
+/// Returns the images of a node: the stack, and the same programs as an image that an administrator may choose, which runs as root.
+fn images(spec: &ClusterSpec) -> BTreeMap<String, Image> {
+    let stack = stack_image(spec);
+    let exporter = Image {
+        user: None,
+        ..stack.clone()
+    };
+    BTreeMap::from([
+        (api::names::STACK_REPOSITORY.to_owned(), stack),
+        (api::names::EXPORTER_REPOSITORY.to_owned(), exporter),
+    ])
+}
+
+/// Returns the image of the stack, which has kubectl as well.
+fn stack_image(spec: &ClusterSpec) -> Image {
+    let mut image = Image::of_stack(&spec.bin_dir);
+    image.add("/usr/local/bin/kubectl", spec.assets.kubectl.clone());
+    image.user = Some(STACK_USER);
+    image
+}
+
+/// Returns the process of a node's runtime, which creates the node's namespaces and is the first process in them.
+pub(super) fn runtime(cluster: &LocalCluster, node: &NodeHandle) -> ProcessSpec {
+    let helper = text(&cluster.spec().bin_dir.join("numaresources-testbed"));
+    let argv = [
+        &helper,
+        "enter",
+        "--place",
+        &text(&node.dir().join("place.json")),
+        "--",
+        &helper,
+        "node",
+        "--spec",
+        &text(&node.dir().join("node.json")),
+    ];
+    let argv = argv.iter().map(|argument| (*argument).to_owned()).collect();
+    process(cluster.dir(), &runtime_process(node.name()), argv)
+}
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(value).map_err(std::io::Error::other)?;
+    fs_err::write(path, text)?;
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! The kubelet of one node: settings, configuration file and process.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use cluster_spec::kubelet::{KubeletSettings, Taint};
+use fixtures::machines::Machine;
+
+use super::control_plane::{process, text};
+use super::supervise::protocol::ProcessSpec;
+
+/// Paths and addresses of one kubelet; all paths are the same on the host and in the node.
+#[derive(Clone, Debug)]
+pub(crate) struct Kubelet<'a> {
+    pub(crate) cluster_dir: PathBuf,
+    pub(crate) node_dir: PathBuf,
+    pub(crate) program: &'a Path,
+    pub(crate) node: &'a str,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) cri_socket: PathBuf,
+    pub(crate) taints: &'a [Taint],
+}
+
+/// Returns the name of a node's runtime process.
+pub(crate) fn runtime_process(node: &str) -> String {
+    format!("node/{node}")
+}
+
+/// Returns the name of a node's kubelet process.
+pub(crate) fn process_name(node: &str) -> String {
+    format!("kubelet/{node}")
+}
+
+impl Kubelet<'_> {
+    /// Writes the configuration file.
+    pub(crate) fn write_config(
+        &self,
+        settings: &KubeletSettings,
+        machine: &Machine,
+    ) -> std::io::Result<()> {
+        let config = settings.configuration(machine, &self.cri_socket, self.taints);
+        let text = serde_yaml::to_string(&config).map_err(std::io::Error::other)?;
+        fs_err::write(self.config_file(), text)
+    }
+
+    fn config_file(&self) -> PathBuf {
+        self.node_dir.join("kubelet.yaml")
+    }
+
+    /// Returns the process, which joins the namespaces of the node's runtime.
+    pub(crate) fn start(&self) -> ProcessSpec {
+        let flags = [
+            ("config", text(&self.config_file())),
+            ("kubeconfig", text(&self.kubeconfig)),
+            ("hostname-override", self.node.to_owned()),
+            ("node-ip", self.address.to_string()),
+            ("v", "2".to_owned()),
+        ];
+        let mut argv = vec![text(self.program)];
+        argv.extend(
+            flags
+                .into_iter()
+                .map(|(flag, value)| format!("--{flag}={value}")),
+        );
+        let mut start = process(&self.cluster_dir, &process_name(self.node), argv);
+        start.join = Some(runtime_process(self.node));
+        start
+    }
+}
