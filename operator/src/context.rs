@@ -1,13 +1,13 @@
 //! State that the controllers share.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use apply::Applier;
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use kube::Client;
 use manifests::rte::config_map::KubeletSettings;
+use parking_lot::Mutex;
 
 use crate::installation::Installation;
 use crate::metrics::Metrics;
@@ -54,7 +54,7 @@ impl Context {
         node: &str,
         answer: Option<KubeletSettings>,
     ) -> Option<KubeletSettings> {
-        let mut kubelets = self.kubelets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kubelets = self.kubelets.lock();
         if let Some(answer) = answer {
             kubelets.insert(node.to_owned(), answer);
         }
@@ -63,7 +63,7 @@ impl Context {
 
     /// Forgets the kubelet settings of nodes that no longer exist.
     pub(crate) fn retain_kubelets(&self, exists: impl Fn(&str) -> bool) {
-        let mut kubelets = self.kubelets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kubelets = self.kubelets.lock();
         kubelets.retain(|node, _| exists(node));
     }
 
@@ -72,7 +72,6 @@ impl Context {
         self.metrics.count(controller, "success");
         self.failures
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
             .remove(&(controller, object.to_owned()));
     }
 
@@ -80,14 +79,13 @@ impl Context {
     pub(crate) fn is_failing(&self, controller: &'static str, object: &str) -> bool {
         self.failures
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
             .contains_key(&(controller, object.to_owned()))
     }
 
     /// Counts a failure. Returns the wait until the next attempt.
     pub(crate) fn failed(&self, controller: &'static str, object: &str) -> Duration {
         self.metrics.count(controller, "error");
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         let upcoming = failures
             .entry((controller, object.to_owned()))
             .or_insert_with(waits);

@@ -1,8 +1,9 @@
 //! The stream of a run and its readers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use crate::event::{Event, Record};
 
@@ -38,7 +39,7 @@ impl Stream {
     /// Appends an event.
     pub fn emit(&self, event: Event) {
         // A reader that panicked must not keep events from the other readers.
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         let record = Record {
             seq: inner.next,
             at: Timestamp::now(),
@@ -75,15 +76,12 @@ impl<R> Shared<R> {
 
     /// Calls `read` with the reader.
     pub fn with<T>(&self, read: impl FnOnce(&R) -> T) -> T {
-        read(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        read(&self.0.lock())
     }
 }
 
 impl<R: Reader> Reader for Shared<R> {
     fn read(&mut self, record: &Record) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .read(record);
+        self.0.lock().read(record);
     }
 }

@@ -2,13 +2,14 @@
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -68,7 +69,7 @@ impl ConfigzKubelet {
 
     /// Changes the configuration that is served from now on.
     pub fn set(&self, settings: Value) {
-        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+        *self.settings.lock() = settings;
     }
 
     /// Returns the fields of a node's status that point to this kubelet.
@@ -113,9 +114,6 @@ fn answer(request: &Request<Incoming>, settings: &Mutex<Value>) -> Response<Full
         *missing.status_mut() = StatusCode::NOT_FOUND;
         return missing;
     }
-    let settings = settings
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
+    let settings = settings.lock().clone();
     Response::new(Full::from(json!({"kubeletconfig": settings}).to_string()))
 }

@@ -6,7 +6,9 @@
 //! Reading order: `resource`, `table`, `built_in`, `definition` and `custom` (from a definition to its resources), [`Registry`]; `discovery`
 //! and `openapi` show the table to clients.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::storage::{DEFINITIONS, State};
 
@@ -33,7 +35,7 @@ impl Registry {
     /// Returns the present table.
     pub(crate) fn table(&self, state: &State) -> Arc<Table> {
         let version = state.version_of(DEFINITIONS);
-        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.cached.lock();
         if let Some((at, table)) = cached.as_ref()
             && *at == version
         {

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable as _};
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cause::Cause;
@@ -226,7 +226,7 @@ impl Applier {
         existing: &DynamicObject,
         desired_digest: u64,
     ) -> bool {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         known.get(identity).is_some_and(|known| {
             known.desired_digest == desired_digest
                 && existing.resource_version().as_ref() == Some(&known.resource_version)
@@ -234,7 +234,7 @@ impl Applier {
     }
 
     fn remember(&self, identity: &Identity, object: &DynamicObject, desired_digest: u64) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         match object.resource_version() {
             Some(resource_version) => known.insert(
                 identity.clone(),

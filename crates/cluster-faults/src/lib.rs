@@ -6,7 +6,7 @@
 //! with [`Error::Unsupported`]. [`Faults::supports`] tells beforehand, so that a scenario can be skipped.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::faults::Faults as ApiFaults;
@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
@@ -333,10 +334,7 @@ impl Faults {
     /// Returns a guard; another disturbance of the same kubelet waits until it is dropped.
     async fn lock_kubelet(&self, node: &str) -> OwnedMutexGuard<()> {
         let one = {
-            let mut locks = self
-                .kubelet_locks
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut locks = self.kubelet_locks.lock();
             Arc::clone(locks.entry(node.to_owned()).or_default())
         };
         one.lock_owned().await

@@ -17,9 +17,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, PoisonError};
 
 use anyhow::Context;
 use children::Children;
@@ -201,9 +201,4 @@ fn answer(
         },
         Err(error) => Reply::error(error),
     }
-}
-
-/// Locks a mutex, also after a thread died while it held the lock: each change of the data is a single step, so the data stays consistent.
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,9 +2,10 @@
 //! server provides the specs; for a pod without a known spec nothing is expected.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use parking_lot::Mutex;
 use podresources::v1;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -20,7 +21,7 @@ pub(crate) struct Demands(Arc<Mutex<BTreeMap<Key, Demand>>>);
 impl Demands {
     /// Reads or changes all demands under one lock.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<Key, Demand>) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.0.lock())
     }
 }
 

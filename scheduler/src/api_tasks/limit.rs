@@ -1,11 +1,12 @@
 //! `clientConnection.qps` and `.burst`: the rate limit of requests to the API server, as in client-go.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use kube::client::ClientBuilder;
+use parking_lot::Mutex;
 use scheduler_config::configuration::ClientConnection;
 use tokio::time::Instant;
 use tower::util::MapFutureLayer;
@@ -39,10 +40,7 @@ pub async fn client(
     let layer = MapFutureLayer::new(move |answer| {
         let bucket = Arc::clone(&bucket);
         async move {
-            let at = bucket
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(Instant::now());
+            let at = bucket.lock().take(Instant::now());
             tokio::time::sleep_until(at).await;
             // the request is sent only when this is polled
             answer.await

@@ -7,12 +7,12 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::job::Job;
 use crate::cargo;
@@ -54,9 +54,7 @@ struct Deadlines {
 
 impl Running {
     fn lock(&self) -> MutexGuard<'_, Deadlines> {
-        self.deadlines
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.deadlines.lock()
     }
 
     /// Ends processes that run too long, until [`Running::close`].
@@ -79,10 +77,7 @@ impl Running {
             let pause = next.map_or(Duration::from_hours(1), |at| {
                 at.saturating_duration_since(now)
             });
-            deadlines = self
-                .changed
-                .wait_timeout(deadlines, pause)
-                .map_or_else(|poisoned| poisoned.into_inner().0, |(guard, _)| guard);
+            self.changed.wait_for(&mut deadlines, pause);
         }
     }
 

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::authz::Attributes;
 use super::identity::User;
@@ -60,19 +61,13 @@ impl Record {
             path: attributes.path.to_owned(),
             allowed,
         };
-        let mut decisions = self
-            .decisions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut decisions = self.decisions.lock();
         decisions.insert(decision);
     }
 
     /// Returns all recorded decisions about a user.
     pub(crate) fn of(&self, user: &str) -> Vec<Decision> {
-        let decisions = self
-            .decisions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let decisions = self.decisions.lock();
         let its = decisions.iter().filter(|decision| decision.user == user);
         its.cloned().collect()
     }

@@ -1,8 +1,10 @@
 //! Applies the rules to a request.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::open_watch::OpenWatch;
 use super::rule::{Fault, RequestAttributes, RuleId, WatchEnd};
@@ -43,7 +45,7 @@ impl Effects {
 
     /// Returns the ticket of a watch, at the first call only.
     pub(crate) fn take_ticket(&self) -> Option<OpenWatch> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         open.take()
     }
 }

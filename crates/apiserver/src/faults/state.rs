@@ -1,9 +1,10 @@
 //! The faults that are set, and who they concern: rules, open watches, and whether the server is down.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::rule::{Entry, RequestAttributes, WatchEnd};
@@ -58,12 +59,12 @@ impl State {
     /// Returns the rules, locked.
     pub(super) fn rules(&self) -> MutexGuard<'_, Rules> {
         // entries are replaced as whole values, so a panic elsewhere leaves nothing half-done
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rules.lock()
     }
 
     /// Returns the open watches, locked.
     pub(super) fn tickets(&self) -> MutexGuard<'_, Tickets> {
-        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tickets.lock()
     }
 
     /// Tells open watches and hanging requests to look again.

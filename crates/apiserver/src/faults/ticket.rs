@@ -1,7 +1,8 @@
 //! Tickets of open watches, through which faults end watches or hold them back.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::rule::{RequestAttributes, WatchEnd};
 
@@ -37,7 +38,7 @@ impl Ticket {
 
     /// Ends the watch; returns false when it was ended before.
     pub(crate) fn end_now(&self, how: WatchEnd) -> bool {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = self.ended.lock();
         let first = ended.is_none();
         ended.get_or_insert(how);
         first
@@ -45,6 +46,6 @@ impl Ticket {
 
     /// Returns how the watch was ended.
     pub(super) fn end(&self) -> Option<WatchEnd> {
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.ended.lock()
     }
 }

@@ -19,6 +19,15 @@ pub(crate) fn facts() -> &'static Value {
     &FACTS
 }
 
+static VERSION: LazyLock<Value> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../corpus/facts/version.json")).unwrap_or_default()
+});
+
+/// Returns `major`, `minor` and `gitVersion` of the Kubernetes that the facts are of.
+pub(crate) fn kubernetes_version() -> &'static Value {
+    &VERSION
+}
+
 /// The kinds with which subresources are written, where they differ from the resource's kind. Their objects are never stored.
 static SUBRESOURCE_KINDS: LazyLock<HashMap<(String, String), Arc<Resource>>> =
     LazyLock::new(|| {

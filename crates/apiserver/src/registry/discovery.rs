@@ -7,15 +7,17 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::built_in::facts;
+use super::built_in::{facts, kubernetes_version};
 use super::resource::{Resource, group_version};
 use super::table::Table;
 
 /// Returns the version that the server reports.
 pub(crate) fn version() -> Value {
+    let kubernetes = kubernetes_version();
     json!({
-        "major": "1", "minor": "35", "gitVersion": "v1.35.4", "gitCommit": "", "gitTreeState": "",
-        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "linux/amd64",
+        "major": kubernetes["major"], "minor": kubernetes["minor"], "gitVersion": kubernetes["gitVersion"],
+        "gitCommit": "", "gitTreeState": "", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "",
+        "platform": "linux/amd64",
     })
 }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha512};
 
+use super::built_in::kubernetes_version;
 use super::resource::Resource;
 use super::table::Table;
 use crate::schema;
@@ -86,7 +87,7 @@ pub(crate) fn document(table: &Table, wanted: &str) -> Option<Value> {
     }
     Some(json!({
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "v1.35.4"},
+        "info": {"title": "Kubernetes", "version": kubernetes_version()["gitVersion"]},
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": {
             "BearerToken": {"type": "apiKey", "name": "authorization", "in": "header"}}},
@@ -105,7 +106,7 @@ pub(crate) fn version_2(table: &Table) -> Value {
         definitions.insert(name, schema);
     }
     json!({
-        "swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.35.4"},
+        "swagger": "2.0", "info": {"title": "Kubernetes", "version": kubernetes_version()["gitVersion"]},
         "paths": {}, "definitions": definitions,
     })
 }

@@ -1,9 +1,9 @@
 //! The lock around the state, and the signals to watches.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hyper::body::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::change::Change;
@@ -36,7 +36,7 @@ impl Store {
 
     /// Returns the object of a change as JSON.
     pub(crate) fn text(&self, change: &Change) -> Bytes {
-        let texts = || self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let texts = || self.texts.lock();
         if let Some(text) = texts().get(&change.version) {
             return text.clone();
         }
@@ -52,7 +52,7 @@ impl Store {
     /// Locks the state for one transaction. Watches are notified of its writes when the guard is dropped.
     pub(crate) fn lock(&self) -> Transaction<'_> {
         // a panic in a transaction ends its request; the state is replaced in whole values, so it stays consistent
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         Transaction {
             since: state.version(),
             state,
@@ -78,9 +78,7 @@ impl Store {
     }
 
     fn newest_by_resource(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<u64>>> {
-        self.newest_by_resource
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.newest_by_resource.lock()
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
@@ -11,6 +10,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Client;
 use kube::api::{Api, PostParams};
+use parking_lot::Mutex;
 
 /// How long an answer of the API server stays valid.
 const ANSWER_TTL: Duration = Duration::from_secs(10);
@@ -110,13 +110,13 @@ impl<K, V> Default for Answers<K, V> {
 
 impl<K: Hash + Eq, V: Clone> Answers<K, V> {
     fn get(&self, question: &K) -> Option<V> {
-        let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let answers = self.0.lock();
         let (since, answer) = answers.get(question)?;
         (since.elapsed() < ANSWER_TTL).then(|| answer.clone())
     }
 
     fn insert(&self, question: K, answer: V) {
-        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = self.0.lock();
         if answers.len() >= MAX_CACHED_ANSWERS {
             answers.retain(|_, (since, _)| since.elapsed() < ANSWER_TTL);
         }

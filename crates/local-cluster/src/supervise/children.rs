@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
+use parking_lot::{Condvar, Mutex};
 
-use super::lock;
 use super::protocol::{ProcessSpec, ProcessStatus};
 
 /// Path of the running program, valid even after another one was built in its place.
@@ -35,7 +34,7 @@ struct Child {
 impl Children {
     /// Starts a process; the error is a text for the client.
     pub fn start(&self, start: &ProcessSpec) -> Result<Pid, String> {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         if known
             .get(&start.name)
             .is_some_and(|child| child.ended.is_none())
@@ -69,7 +68,7 @@ impl Children {
     pub fn signal(&self, name: &str, signal: i32) -> Result<(), String> {
         let signal =
             Signal::try_from(signal).map_err(|_| format!("no signal has the number {signal}"))?;
-        let known = lock(&self.known);
+        let known = self.known.lock();
         match known.get(name) {
             Some(child) if child.ended.is_none() => {
                 kill(child.pid, signal).map_err(|error| format!("cannot signal {name}: {error}"))
@@ -82,7 +81,7 @@ impl Children {
     pub fn stop(&self, name: &str, signal: i32, grace: Duration) -> Result<(), String> {
         let signal =
             Signal::try_from(signal).map_err(|_| format!("no signal has the number {signal}"))?;
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         let mut deadline = Instant::now() + grace;
         let mut next = Some(signal);
         loop {
@@ -99,16 +98,14 @@ impl Children {
                 deadline = now + Duration::from_secs(5);
                 continue;
             }
-            known = self
-                .changed
-                .wait_timeout(known, deadline - now)
-                .map_or_else(|poisoned| poisoned.into_inner().0, |(guard, _)| guard);
+            self.changed.wait_for(&mut known, deadline - now);
         }
     }
 
     /// Returns all processes by name.
     pub fn list(&self) -> Vec<ProcessStatus> {
-        lock(&self.known)
+        self.known
+            .lock()
             .iter()
             .map(|(name, child)| ProcessStatus {
                 name: name.clone(),
@@ -126,9 +123,10 @@ impl Children {
             match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
                 Ok(_) => self.reap_ended(),
                 Err(Errno::ECHILD) => {
-                    let known = lock(&self.known);
+                    let mut known = self.known.lock();
                     // The next start wakes this thread. The time limit covers orphans, which arrive without notice.
-                    drop(self.changed.wait_timeout(known, Duration::from_millis(200)));
+                    self.changed
+                        .wait_for(&mut known, Duration::from_millis(200));
                 }
                 Err(_) => {}
             }
@@ -136,7 +134,7 @@ impl Children {
     }
 
     fn reap_ended(&self) {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             let (pid, text) = match status {
                 WaitStatus::Exited(pid, code) => (pid, format!("exit status: {code}")),

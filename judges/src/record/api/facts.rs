@@ -63,6 +63,10 @@ async fn all(caller: &Caller) -> anyhow::Result<Files> {
         ("presence.json", fields(&types.presence(&schemas)?)?),
         ("protobuf.json", fields(&types.protobuf(&schemas)?)?),
         ("schemas.json", fields(&schemas)?),
+        (
+            "version.json",
+            format!("{:#}\n", server::version(caller).await?),
+        ),
     ]))
 }
 

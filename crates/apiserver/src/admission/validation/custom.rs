@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use base64::Engine as _;
+use parking_lot::Mutex;
 use regex::Regex;
 use serde_json::Value;
 
@@ -234,7 +235,7 @@ fn string(schema: Node<'_>, text: &str, path: &str, causes: &mut Vec<Cause>) {
 /// Returns whether a text matches a pattern; a pattern that is not valid matches nothing.
 fn matches(pattern: &str, text: &str) -> bool {
     static CACHE: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
-    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cache = CACHE.lock();
     cache
         .entry(pattern.to_owned())
         .or_insert_with(|| Regex::new(pattern).ok())

@@ -33,6 +33,13 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
+/// Returns what the server's version says of Kubernetes; the rest is about its build.
+pub(super) async fn version(caller: &Caller) -> anyhow::Result<Value> {
+    let mut all = get(caller, "/version", JSON).await?;
+    let [major, minor, git] = ["major", "minor", "gitVersion"].map(|name| all[name].take());
+    Ok(json!({"major": major, "minor": minor, "gitVersion": git}))
+}
+
 /// Returns groups, versions and resources.
 pub(super) async fn discovery(caller: &Caller) -> anyhow::Result<Value> {
     let mut parts = json!({});
