@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use api::duration::GoDuration;
+use goflags::GoDuration;
 use nrt::fingerprint::Method;
 use serde::{Serialize, Serializer};
 

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use goflags::command_line;
+
 use crate::config::{self, go_flags};
 use crate::kubelet::configuration;
 use crate::run;
@@ -113,7 +115,7 @@ fn serve(config: config::Config, identity: run::Identity) -> anyhow::Result<()> 
 
 fn usage(error: &go_flags::Error) -> ExitCode {
     let mut text = go_flags::usage(PROGRAM, &config::specs());
-    let code = if *error == go_flags::Error::Help {
+    let code = if *error == go_flags::Error::Words(command_line::Error::Help) {
         0
     } else {
         text = format!("{error}\n{text}");

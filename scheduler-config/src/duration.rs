@@ -2,18 +2,8 @@
 
 use std::time::Duration;
 
+use goflags::GoDuration;
 use serde::{Deserialize, Deserializer};
-
-/// Units of Go's form, in nanoseconds.
-const UNITS: &[(&str, f64)] = &[
-    ("ns", 1.0),
-    ("us", 1e3),
-    ("µs", 1e3),
-    ("ms", 1e6),
-    ("s", 1e9),
-    ("m", 60e9),
-    ("h", 3600e9),
-];
 
 /// A text that is not a duration, or a negative duration.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -25,32 +15,11 @@ pub struct ParseError(String);
 /// # Errors
 /// When the text does not have Go's form or is negative.
 pub fn parse(text: &str) -> Result<Duration, ParseError> {
-    let bad = || ParseError(text.to_owned());
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    if rest.is_empty() {
-        return Err(bad());
-    }
-    let mut nanoseconds = 0.0;
-    while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .ok_or_else(bad)?;
-        let number: f64 = rest[..digits].parse().map_err(|_| bad())?;
-        rest = &rest[digits..];
-        let end = rest
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(rest.len());
-        let (_, factor) = UNITS
-            .iter()
-            .find(|(unit, _)| *unit == &rest[..end])
-            .ok_or_else(bad)?;
-        nanoseconds += number * factor;
-        rest = &rest[end..];
-    }
-    Duration::try_from_secs_f64(nanoseconds / 1e9).map_err(|_| bad())
+    let parsed: Option<GoDuration> = text.parse().ok();
+    parsed
+        .and_then(|duration| u64::try_from(duration.as_nanos()).ok())
+        .map(Duration::from_nanos)
+        .ok_or_else(|| ParseError(text.to_owned()))
 }
 
 /// Reads an optional duration, for `#[serde(deserialize_with)]`.

@@ -4,7 +4,7 @@
 //! - [`operator`], [`scheduler`]: the two custom resources that an administrator writes;
 //! - [`openshift`]: the kinds of OpenShift that the stack reads or writes, with the fields that it uses;
 //! - [`crd`]: the three `CustomResourceDefinition` objects, each with both versions;
-//! - [`quantity`], [`duration`]: the two number formats of Kubernetes;
+//! - [`quantity`]: the number format of Kubernetes;
 //! - [`names`], [`labels`], [`annotations`], [`attributes`], [`conditions`], [`metrics`]: strings that other programs match.
 //!
 //! The crate never talks to a cluster, reads no clock and makes no decision: each rule is in the crate that applies it.
@@ -23,5 +23,3 @@ pub mod operator;
 pub mod quantity;
 pub mod scheduler;
 mod schema;
-
-pub use goflags::duration;

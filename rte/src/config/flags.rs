@@ -1,5 +1,7 @@
 //! The flags of rte.md 2.2. Each comes with what it does to the configuration, so none can be accepted and forgotten.
 
+use goflags::command_line;
+
 use super::go_flags::{self, Error, Kind, Spec};
 use super::{Config, ContainerId, MetricsMode};
 
@@ -306,7 +308,9 @@ pub(crate) fn specs() -> Vec<Spec> {
 /// Applies a flag to the configuration.
 pub(crate) fn set_flag(config: &mut Config, name: &str, value: &str) -> Result<(), Error> {
     let Some(Flag { spec, effect }) = FLAGS.iter().find(|flag| flag.spec.name == name) else {
-        return Err(Error::Undefined(name.to_owned()));
+        return Err(Error::Words(command_line::Error::Undefined(
+            name.to_owned(),
+        )));
     };
     effect.apply(config, value).map_err(|reason| Error::Value {
         flag: spec.name,

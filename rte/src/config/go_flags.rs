@@ -1,12 +1,12 @@
-//! A command line by the rules of Go's `flag` package (rte.md 2.1): `-x` is `--x`, a boolean takes `=value` or nothing, and parsing stops at
-//! the first word that is not a flag. Pure, and without knowledge of any particular flag.
+//! The command line by the rules of Go's `flag` package (rte.md 2.1). Pure, and without knowledge of any particular flag.
 //!
 //! [`parse`] splits the words; [`boolean`], [`number`] and [`duration`] read values.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-use api::duration::GoDuration;
+use goflags::command_line::{self, Flag};
+use goflags::{CommandLine, GoDuration};
 
 /// What follows the name of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,21 +37,22 @@ pub(crate) struct Args {
     pub(crate) positional: Vec<String>,
 }
 
+impl Flag for Spec {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn takes_value(&self) -> bool {
+        self.kind == Kind::Value
+    }
+}
+
 /// The command line is not valid; the messages are those of Go.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
-    /// `-h` or `--help`, unless such a flag is defined.
-    #[error("help requested")]
-    Help,
-    /// The flag is unknown.
-    #[error("flag provided but not defined: -{0}")]
-    Undefined(String),
-    /// The last word is a flag that needs a value.
-    #[error("flag needs an argument: -{0}")]
-    NoValue(&'static str),
-    /// `---x`, `-=x` and the like.
-    #[error("bad flag syntax: {0}")]
-    Syntax(String),
+    /// The words cannot be split into flags.
+    #[error(transparent)]
+    Words(#[from] command_line::Error),
     /// The value is not valid for the flag.
     #[error("invalid value \"{value}\" for flag -{flag}: {reason}")]
     Value {
@@ -70,38 +71,12 @@ pub(crate) fn parse(
     words: impl IntoIterator<Item = String>,
 ) -> Result<Args, Error> {
     let mut args = Args::default();
-    let mut words = words.into_iter();
-    while let Some(word) = words.next() {
-        let Some(body) = word.strip_prefix('-').filter(|body| !body.is_empty()) else {
-            args.positional.push(word);
-            break;
-        };
-        let body = match body.strip_prefix('-') {
-            Some("") => break,
-            Some(body) => body,
-            None => body,
-        };
-        if body.starts_with(['-', '=']) {
-            return Err(Error::Syntax(word));
-        }
-        let (name, value) = match body.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
-            None => (body, None),
-        };
-        let Some(spec) = specs.iter().find(|spec| spec.name == name) else {
-            return Err(match name {
-                "h" | "help" => Error::Help,
-                _ => Error::Undefined(name.to_owned()),
-            });
-        };
-        let value = match (spec.kind, value) {
-            (_, Some(value)) => value,
-            (Kind::Bool, None) => "true".to_owned(),
-            (Kind::Value, None) => words.next().ok_or(Error::NoValue(spec.name))?,
-        };
+    let mut line = CommandLine::new(specs, words);
+    for flag in &mut line {
+        let (spec, value) = flag?;
         args.flags.push((spec.name, value));
     }
-    args.positional.extend(words);
+    args.positional = line.rest();
     Ok(args)
 }
 
@@ -121,11 +96,7 @@ pub(crate) fn usage(program: &str, specs: &[Spec]) -> String {
 
 /// Reads a boolean.
 pub(crate) fn boolean(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(parse_error()),
-    }
+    goflags::boolean(text).ok_or_else(parse_error)
 }
 
 /// Reads a whole number.

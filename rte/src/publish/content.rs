@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use api::annotations;
-use api::duration::GoDuration;
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::nrt::{AttributeInfo, Zone};
+use goflags::GoDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::triggers::Trigger;

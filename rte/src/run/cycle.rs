@@ -5,10 +5,10 @@
 
 use std::time::SystemTime;
 
-use api::duration::GoDuration;
 use api::nrt::{AttributeInfo, Zone};
 use daemon::admin::Gate;
 use daemon::log::distinct_chain;
+use goflags::GoDuration;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -331,7 +331,7 @@ async fn timing_is_annotated_when_asked_for() {
     let mut scene = Scene::new(true, false);
     let timing = Timing {
         since_previous: std::time::Duration::from_millis(9_600),
-        interval: api::duration::GoDuration::from_seconds(60),
+        interval: goflags::GoDuration::from_seconds(60),
     };
     let timed = Content {
         timing: Some(timing),

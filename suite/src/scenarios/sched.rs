@@ -3,8 +3,8 @@
 //! Where the original waits for two minutes to see that nothing changes, these scenarios rely on the operator's status: once it has
 //! observed the current resource, nothing more changes.
 
-use api::duration::GoDuration;
 use api::names;
+use goflags::GoDuration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;

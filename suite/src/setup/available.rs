@@ -86,7 +86,7 @@ pub(super) async fn available(
 }
 
 fn duration(text: &str) -> Option<Duration> {
-    let parsed: api::duration::GoDuration = text.parse().ok()?;
+    let parsed: goflags::GoDuration = text.parse().ok()?;
     u64::try_from(parsed.as_nanos())
         .ok()
         .map(Duration::from_nanos)

@@ -1,16 +1,16 @@
-//! Parses flags like Go's `flag` package: `-name value`, `-name=value`, one or two dashes, booleans without a value.
+//! Flags in Go's syntax for the small programs, which take no other arguments.
 
 use std::collections::BTreeMap;
 
-/// Why flags are invalid; the texts are those of Go's package.
+use goflags::CommandLine;
+use goflags::command_line::{self, Flag};
+
+/// Why flags are invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The program has no such flag.
-    #[error("flag provided but not defined: -{0}")]
-    Unknown(String),
-    /// The last flag lacks its value.
-    #[error("flag needs an argument: -{0}")]
-    MissingValue(String),
+    /// The arguments cannot be split into flags.
+    #[error(transparent)]
+    Words(#[from] command_line::Error),
     /// An argument is not a flag.
     #[error("unexpected argument {0:?}")]
     Unexpected(String),
@@ -25,39 +25,39 @@ pub enum Kind {
     Value,
 }
 
+/// A flag of a program.
+struct Known<'a>(&'a str, Kind);
+
+impl Flag for Known<'_> {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn takes_value(&self) -> bool {
+        self.1 == Kind::Value
+    }
+}
+
 /// Parses `arguments` (without the program's name) into values of the known flags. A later value replaces an earlier one; a switch without
 /// a value is `"true"`.
 pub fn parse<'a>(
     arguments: impl IntoIterator<Item = &'a str>,
     known: &[(&str, Kind)],
 ) -> Result<BTreeMap<String, String>, Error> {
+    let known: Vec<Known<'_>> = known
+        .iter()
+        .map(|(name, kind)| Known(name, *kind))
+        .collect();
     let mut values = BTreeMap::new();
-    let mut arguments = arguments.into_iter();
-    while let Some(argument) = arguments.next() {
-        let Some(flag) = argument
-            .strip_prefix("--")
-            .or_else(|| argument.strip_prefix('-'))
-            .filter(|flag| !flag.is_empty())
-        else {
-            return Err(Error::Unexpected(argument.to_owned()));
-        };
-        let (name, given) = match flag.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (flag, None),
-        };
-        let Some((_, kind)) = known.iter().find(|(known, _)| *known == name) else {
-            return Err(Error::Unknown(name.to_owned()));
-        };
-        let value = match (given, kind) {
-            (Some(value), _) => value,
-            (None, Kind::Switch) => "true",
-            (None, Kind::Value) => arguments
-                .next()
-                .ok_or_else(|| Error::MissingValue(name.to_owned()))?,
-        };
-        values.insert(name.to_owned(), value.to_owned());
+    let mut line = CommandLine::new(&known, arguments.into_iter().map(str::to_owned));
+    for flag in &mut line {
+        let (flag, value) = flag?;
+        values.insert(flag.name().to_owned(), value);
     }
-    Ok(values)
+    match line.rest().into_iter().next() {
+        Some(other) => Err(Error::Unexpected(other)),
+        None => Ok(values),
+    }
 }
 
 #[cfg(test)]
@@ -86,8 +86,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::unknown(&["-w"], Error::Unknown("w".to_owned()))]
-    #[case::no_value(&["-v"], Error::MissingValue("v".to_owned()))]
+    #[case::unknown(&["-w"], Error::Words(command_line::Error::Undefined("w".to_owned())))]
+    #[case::no_value(&["-v"], Error::Words(command_line::Error::NoValue("v".to_owned())))]
     #[case::word(&["v"], Error::Unexpected("v".to_owned()))]
     fn what_go_refuses(#[case] arguments: &[&str], #[case] expected: Error) {
         assert_eq!(parse(arguments.iter().copied(), KNOWN), Err(expected));

@@ -198,10 +198,7 @@ mod tests {
             .open(&certificate)
             .and_then(|file| file.set_modified(later))
             .expect("touch");
-        assert_ne!(
-            files.stamp().ok(),
-            served.current.lock().stamp
-        );
+        assert_ne!(files.stamp().ok(), served.current.lock().stamp);
         assert_eq!(files.load().expect("loads").cert, [second]);
 
         fs::write(&certificate, "nothing").expect("write");

@@ -1,6 +1,6 @@
 //! Reads dotted keys by type.
 
-use api::duration::GoDuration;
+use goflags::GoDuration;
 use serde_yaml::Value;
 
 use super::{Error, Keys};
