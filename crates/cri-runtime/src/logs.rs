@@ -3,9 +3,9 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 /// Longest text of one record, in bytes; a longer line is split into records, all but the last marked `P`.
@@ -102,7 +102,7 @@ impl LogFile {
     /// Reopens the path, because the kubelet renamed the old file to rotate it.
     pub fn reopen(&self) -> io::Result<()> {
         let file = open(&self.path)?;
-        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
+        *self.file.lock() = file;
         Ok(())
     }
 
@@ -112,7 +112,7 @@ impl LogFile {
             .iter()
             .flat_map(|part| record(now, stream, part))
             .collect();
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         if let Err(error) = file.write_all(&bytes) {
             tracing::warn!(path = %self.path.display(), %error, "Cannot write container output");
         }

@@ -3,9 +3,9 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
 use futures::TryStreamExt as _;
+use parking_lot::Mutex;
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::{
     Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
@@ -207,8 +207,8 @@ impl Network {
         self.pool().release(address);
     }
 
-    fn pool(&self) -> std::sync::MutexGuard<'_, AddressPool> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pool(&self) -> parking_lot::MutexGuard<'_, AddressPool> {
+        self.pool.lock()
     }
 }
 

@@ -11,10 +11,11 @@ pub mod sandboxes;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cluster_spec::images::{self, Images};
+use parking_lot::{Mutex, MutexGuard};
 use records::{Container, Sandbox};
 use tokio::process::Command;
 
@@ -210,7 +211,7 @@ impl Runtime {
     }
 
     fn records(&self) -> MutexGuard<'_, Records> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 
     /// Returns a command that runs this program in another role. The child itself follows the link in `/proc`, which leads to the running

@@ -6,7 +6,7 @@
 //! Reading order: [`start`], `filter`, `score`, `preempt`.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Binding, Namespace, Node, ObjectReference, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::watcher::Config;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -116,7 +117,7 @@ enum Attempt {
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock()
 }
 
 impl Scheduler {

@@ -29,8 +29,8 @@ mod volumes;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fixtures::machines::{Machine, format_cpu_list};
@@ -38,6 +38,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use nix::sys::signal::Signal as Number;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -474,7 +475,7 @@ impl SimulatedNode {
         self.stop_kubelet();
         self.kubelet.managers.remove_state()?;
         self.kubelet.managers.reset(&self.plan.machine, settings)?;
-        settings.clone_into(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
+        settings.clone_into(&mut self.settings.lock());
         self.run().await?;
         self.ready().await?;
         self.kubelet.readmit_pods().await;
@@ -489,7 +490,7 @@ impl SimulatedNode {
     pub async fn reconfigure_kubelet(&self, settings: &KubeletSettings) -> Result<(), Error> {
         self.stop_kubelet();
         let refused = self.kubelet.managers.resume(&self.plan.machine, settings)?;
-        settings.clone_into(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
+        settings.clone_into(&mut self.settings.lock());
         self.kubelet.evict_all(refused);
         self.run().await?;
         self.ready().await
@@ -587,5 +588,5 @@ impl SimulatedNode {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

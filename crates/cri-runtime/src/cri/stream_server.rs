@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use podresources::cri::v1::ExecRequest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -123,18 +124,14 @@ impl Streaming {
     pub fn register(&self, request: StreamRequest) -> String {
         let path = request.kind().path();
         let token = uuid::Uuid::new_v4().simple().to_string();
-        lock(&self.requests).insert(token.clone(), request);
+        self.requests.lock().insert(token.clone(), request);
         let (requests, expired) = (Arc::clone(&self.requests), token.clone());
         tokio::spawn(async move {
             tokio::time::sleep(REQUEST_TIMEOUT).await;
-            lock(&requests).remove(&expired);
+            requests.lock().remove(&expired);
         });
         format!("http://{}{path}{token}", self.address)
     }
-}
-
-fn lock(requests: &Requests) -> std::sync::MutexGuard<'_, BTreeMap<String, StreamRequest>> {
-    requests.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The relevant parts of a request's head.
@@ -226,7 +223,7 @@ async fn serve_connection(
     let read = tokio::time::timeout(REQUEST_TIMEOUT, read_head(&mut connection));
     let (head, rest) = read.await??;
     let taken = head.check().and_then(|(kind, token, transport)| {
-        let mut requests = lock(requests);
+        let mut requests = requests.lock();
         let is_known = requests
             .get(token)
             .is_some_and(|request| request.kind() == kind);

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster_spec::images::Image;
@@ -152,11 +152,7 @@ impl Runtime {
             Some(path) => Some(Arc::new(LogFile::open(path).map_err(file("open", path))?)),
             None => None,
         };
-        container
-            .log
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone_from(&log);
+        container.log.lock().clone_from(&log);
         let (ours, theirs) =
             UnixStream::pair().map_err(|error| Error::Spawn(spawner::Error::Spawn(error)))?;
         let mut command = Self::helper("container-init");
@@ -169,10 +165,7 @@ impl Runtime {
         let path = format!("/proc/{pid}/ns/pid");
         let namespace = File::open(&path).map_err(file("open", path.as_ref()))?;
         handoff::send(ours, &request).await.map_err(Error::Start)?;
-        *container
-            .process
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(Process {
+        *container.process.lock() = Some(Process {
             pid: Pid::from_raw(pid as i32),
             namespace: Arc::new(namespace.into()),
             shared,
@@ -310,13 +303,7 @@ impl Runtime {
                 state: phase.name(),
             });
         }
-        cgroup::merge(
-            &mut container
-                .resources
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-            update,
-        );
+        cgroup::merge(&mut container.resources.lock(), update);
         self.write_cgroup_files(&container)
     }
 
@@ -326,11 +313,7 @@ impl Runtime {
         if !matches!(container.phase(), Phase::Running { .. }) {
             return Err(not_running(&container));
         }
-        let log = container
-            .log
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let log = container.log.lock().clone();
         match (log, &container.log_path) {
             (Some(log), Some(path)) => log.reopen().map_err(file("open", path)),
             _ => Ok(()),
@@ -397,10 +380,7 @@ async fn watch(
     });
     let abort = output.abort_handle();
     let status = child.wait().await;
-    *container
-        .process
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner) = None;
+    *container.process.lock() = None;
     if tokio::time::timeout(DRAIN, output).await.is_err() {
         abort.abort();
     }

@@ -3,10 +3,11 @@
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cluster_spec::images::Resolved;
 use nix::unistd::Pid;
+use parking_lot::{Mutex, MutexGuard};
 use podresources::cri::v1 as cri;
 use tokio::process::Child;
 use tokio::sync::watch;
@@ -59,7 +60,7 @@ impl Sandbox {
     }
 
     pub(super) fn ready_state(&self) -> MutexGuard<'_, Option<Ready>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ready.lock()
     }
 
     /// Returns its namespaces while it is ready.
@@ -223,18 +224,12 @@ impl Container {
 
     /// Returns its first process while it runs.
     pub fn process(&self) -> Option<Process> {
-        self.process
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.process.lock().clone()
     }
 
     /// Returns the recorded CPU set and limits.
     pub fn resources(&self) -> cri::LinuxContainerResources {
-        self.resources
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.resources.lock().clone()
     }
 
     /// Returns all its processes.
@@ -247,10 +242,7 @@ impl Container {
     /// Returns what its processes have used until `at`, and the nanoseconds of CPU time per second since the last reading.
     pub fn usage(&self, at: i64) -> (Usage, u64) {
         let usage = processes::usage(&self.processes());
-        let mut last = self
-            .last_reading
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last_reading.lock();
         let rate = last.map_or(0, |(then, before)| {
             let elapsed = at.saturating_sub(then).max(1) as u128;
             let used = usage.cpu.saturating_sub(before.cpu).as_nanos();

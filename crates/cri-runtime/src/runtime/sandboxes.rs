@@ -4,9 +4,10 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use podresources::cri::v1 as cri;
 
 use super::records::{Ready, Sandbox, SharedPids};

@@ -3,7 +3,7 @@
 //! Follows the daemon set controller of Kubernetes 1.35: its tolerations, labels, revisions and events.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{
     Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod,
     PodSpec, Toleration,
 };
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::events::Recorder;
@@ -122,7 +123,7 @@ impl Controller {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
         let Some(set) = self.world.daemon_sets.get(key) else {
-            let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failed = self.failed.lock();
             let existing: Vec<String> = self
                 .world
                 .daemon_sets
@@ -280,7 +281,7 @@ impl Controller {
             node.to_owned(),
         );
         let now = Instant::now();
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed.lock();
         let wait = match failed.get(&key) {
             Some((at, wait)) if now.duration_since(*at) < *wait => {
                 self.queue.add_after(ObjectKey::of(&set.metadata), *wait);

@@ -4,7 +4,7 @@
 //! objects in a [`graph`]. Events are left out, as in the real collector.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -19,6 +19,7 @@ use kube::discovery::{Discovery, Scope, verbs};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Client, ResourceExt as _};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -540,7 +541,7 @@ impl Controller {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// Returns the kind that a definition creates, once it is served.

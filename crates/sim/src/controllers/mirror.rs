@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
 use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
@@ -14,6 +14,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Config, Event, watcher};
 use kube::{Client, Resource};
+use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -127,10 +128,7 @@ impl<K: Kind> Mirror<K> {
         &self,
         listener: impl Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync + 'static,
     ) {
-        self.listeners
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Box::new(listener));
+        self.listeners.write().push(Box::new(listener));
     }
 
     /// Follows the API server; never returns by itself.
@@ -170,12 +168,12 @@ impl<K: Kind> Mirror<K> {
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Content<K>> {
-        self.content.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> parking_lot::RwLockReadGuard<'_, Content<K>> {
+        self.content.read()
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Content<K>> {
-        self.content.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> parking_lot::RwLockWriteGuard<'_, Content<K>> {
+        self.content.write()
     }
 
     fn raise_version(&self, version: u64) {
@@ -194,7 +192,7 @@ impl<K: Kind> Mirror<K> {
     }
 
     fn store(&self, mut object: K, from_watch: bool) -> Arc<K> {
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let _order = self.order.lock();
         let key = ObjectKey::of(object.meta());
         let (before, after) = {
             let mut content = self.write();
@@ -227,7 +225,7 @@ impl<K: Kind> Mirror<K> {
     }
 
     fn remove(&self, key: &ObjectKey, uid: Option<&str>) {
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let _order = self.order.lock();
         let before = {
             let mut content = self.write();
             if let Some(uid) = uid {
@@ -261,7 +259,7 @@ impl<K: Kind> Mirror<K> {
             held
         };
         if let Some(held) = held.filter(|held| held.meta().deletion_timestamp.is_none()) {
-            let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+            let _order = self.order.lock();
             let mut object = K::clone(&held);
             object.meta_mut().deletion_timestamp = Some(objects::now());
             let after = Arc::new(object);
@@ -278,10 +276,7 @@ impl<K: Kind> Mirror<K> {
     }
 
     fn notify(&self, before: Option<&Arc<K>>, after: Option<&Arc<K>>) {
-        let listeners = self
-            .listeners
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let listeners = self.listeners.read();
         for listener in listeners.iter() {
             listener(before, after);
         }

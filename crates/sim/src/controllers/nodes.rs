@@ -5,13 +5,14 @@
 //! that no pod is evicted while all nodes are silent.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::runtime::watcher::Config;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -66,7 +67,7 @@ pub(crate) struct Controller {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Controller {

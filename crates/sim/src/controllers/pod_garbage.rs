@@ -1,12 +1,13 @@
 //! Removal of leftover pods: those of deleted nodes, deleted ones without a node, and terminated ones beyond a limit.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::mirror::ObjectKey;
@@ -84,10 +85,7 @@ impl Controller {
         };
         let name = ObjectKey::new("", node);
         if self.world.nodes.get(&name).is_some() {
-            self.gone
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(node);
+            self.gone.lock().remove(node);
             return if objects::terminal(&pod) {
                 self.limit().await
             } else {
@@ -97,7 +95,6 @@ impl Controller {
         let since = *self
             .gone
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
             .entry(node.to_owned())
             .or_insert_with(Instant::now);
         let spent = since.elapsed();

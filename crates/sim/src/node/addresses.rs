@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Port on the block's last address that marks the block as taken.
 const MARK_PORT: u16 = 47_000;
@@ -85,7 +87,7 @@ impl NodeAddresses {
 
     /// Takes an address for a pod; addresses that were freed long ago come first. Returns `None` when all are taken.
     pub fn take(&self) -> Option<Ipv4Addr> {
-        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pods = self.pods.lock();
         let after = pods.last.max(FIRST_POD - 1);
         let host = (after.saturating_add(1)..=LAST_POD)
             .chain(FIRST_POD..=after)
@@ -97,7 +99,7 @@ impl NodeAddresses {
 
     /// Frees an address.
     pub fn give_back(&self, address: Ipv4Addr) {
-        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pods = self.pods.lock();
         pods.used.remove(&address.octets()[3]);
     }
 }

@@ -5,7 +5,7 @@ pub(super) mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster_spec::images::Images;
@@ -19,6 +19,7 @@ use kubelet_model::node::Refusal;
 use kubelet_model::predicates::NodeProperties;
 use kubelet_model::preemption;
 use kubelet_model::workload::Workload;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch};
 use topology::request::Qos;
 
@@ -181,7 +182,7 @@ impl Kubelet {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownPod>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pods.lock()
     }
 
     /// Returns the context in which volumes of this node are made.
@@ -205,15 +206,7 @@ impl Kubelet {
             .values()
             .map(|known| Arc::clone(&known.shared))
             .collect();
-        shared
-            .iter()
-            .map(|shared| {
-                shared
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .clone()
-            })
-            .collect()
+        shared.iter().map(|shared| shared.lock().clone()).collect()
     }
 
     /// Aborts all workers at once.
@@ -331,7 +324,7 @@ impl Kubelet {
 
     /// Applies the UID, the labels and the taints of the node.
     pub(crate) fn apply_node(&self, node: Node) {
-        let mut uid = self.uid.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut uid = self.uid.lock();
         uid.clone_from(&node.metadata.uid);
         drop(uid);
         self.managers.set_place(NodeProperties {
@@ -344,12 +337,12 @@ impl Kubelet {
 
     /// Returns the UID of the node, once it is registered.
     pub(crate) fn uid(&self) -> Option<String> {
-        let uid = self.uid.lock().unwrap_or_else(PoisonError::into_inner);
+        let uid = self.uid.lock();
         uid.clone()
     }
 
     fn mirrors(&self) -> MutexGuard<'_, Mirrors> {
-        self.mirrors.lock().unwrap_or_else(PoisonError::into_inner)
+        self.mirrors.lock()
     }
 
     /// Sends the worker of a static pod its mirror pod; returns whether there is such a worker.

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use cri_runtime::logs::{LogFile, Stream};
@@ -19,6 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
 use tokio::sync::{oneshot, watch};
@@ -294,8 +295,8 @@ impl Launcher {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<i32>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeSet<i32>> {
+        self.running.lock()
     }
 }
 

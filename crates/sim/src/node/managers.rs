@@ -4,7 +4,7 @@ mod plugins;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cluster_spec::kubelet::KubeletSettings;
 use fixtures::machines::Machine;
@@ -14,6 +14,7 @@ use kubelet_model::node::{Node, Refusal, StartError, StateFiles};
 use kubelet_model::predicates::NodeProperties;
 use kubelet_model::workload::Amounts;
 use kubelet_model::{checkpoint, settings};
+use parking_lot::{Mutex, MutexGuard};
 use podresources::deviceplugin::v1beta1::ContainerAllocateResponse;
 use podresources::server::Listener;
 use podresources::socket::Socket;
@@ -101,7 +102,7 @@ impl Managers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Model> {
-        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+        self.model.lock()
     }
 
     /// Starts over with other settings: nothing is allocated, and no plugin is registered.

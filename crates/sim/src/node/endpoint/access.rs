@@ -2,7 +2,6 @@
 //! server authorizes it (kubelet-node.md 3: "webhook").
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper::header::AUTHORIZATION;
@@ -13,6 +12,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Client;
 use kube::api::{Api, PostParams};
+use parking_lot::Mutex;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// How long a granted permission is remembered.
@@ -184,7 +184,7 @@ impl Access {
     async fn allows(&self, question: Question) -> kube::Result<bool> {
         let now = Instant::now();
         {
-            let mut allowed = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut allowed = self.allowed.lock();
             allowed.retain(|_, until| *until > now);
             if allowed.contains_key(&question) {
                 return Ok(true);
@@ -211,7 +211,7 @@ impl Access {
         let answer = api.create(&PostParams::default(), &review).await?;
         let is_allowed = answer.status.is_some_and(|status| status.allowed);
         if is_allowed {
-            let mut allowed = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut allowed = self.allowed.lock();
             allowed.insert(question, now + REMEMBERED);
         }
         Ok(is_allowed)

@@ -13,12 +13,13 @@ mod stop;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -636,10 +637,7 @@ impl Worker {
             containers,
             is_over: self.is_over,
         };
-        *self
-            .shared
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = snapshot;
+        *self.shared.lock() = snapshot;
     }
 }
 

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_model::device::{Device, PreferenceRequest};
+use parking_lot::{Mutex, MutexGuard};
 use podresources::device_plugin::{HEALTHY, KUBELET_SOCKET, VERSION};
 use podresources::deviceplugin::v1beta1 as api;
 use podresources::deviceplugin::v1beta1::device_plugin_client::DevicePluginClient;
@@ -44,9 +45,7 @@ struct Plugin {
 
 impl Plugins {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Plugin>> {
-        self.by_resource
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.by_resource.lock()
     }
 
     /// Closes the connections to all plugins.
