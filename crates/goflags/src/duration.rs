@@ -46,66 +46,100 @@ impl FromStr for GoDuration {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let error = || ParseError(text.into());
-        let (negative, mut rest) = match text.strip_prefix('-') {
+        let (negative, rest) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
         if rest == "0" {
             return Ok(Self(0));
         }
-        if rest.is_empty() {
-            return Err(error());
+        let nanos = unsigned_nanos(rest).ok_or_else(error)?;
+        if negative {
+            return Ok(Self(0_i64.wrapping_sub_unsigned(nanos)));
         }
-        let mut total: i128 = 0;
-        while !rest.is_empty() {
-            let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(error)?;
-            let whole = &rest[..digits];
-            rest = &rest[digits..];
-            let mut fraction = "";
-            if let Some(after) = rest.strip_prefix('.') {
-                let digits = after
-                    .find(|c: char| !c.is_ascii_digit())
-                    .ok_or_else(error)?;
-                fraction = &after[..digits];
-                rest = &after[digits..];
-            }
-            if whole.is_empty() && fraction.is_empty() {
-                return Err(error());
-            }
-            let end = rest
-                .find(|c: char| c.is_ascii_digit() || c == '.')
-                .unwrap_or(rest.len());
-            let unit: i128 = match &rest[..end] {
-                "ns" => 1,
-                "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
-                "ms" => 1_000_000,
-                "s" => 1_000_000_000,
-                "m" => 60_000_000_000,
-                "h" => 3_600_000_000_000,
-                _ => return Err(error()),
-            };
-            rest = &rest[end..];
-            if whole.len() > 19 {
-                return Err(error());
-            }
-            let whole: i128 = if whole.is_empty() {
-                0
-            } else {
-                whole.parse().map_err(|_| error())?
-            };
-            total += whole * unit;
-            let mut scale = unit;
-            for digit in fraction.bytes().take(15) {
-                total += i128::from(digit - b'0') * scale / 10;
-                scale /= 10;
-            }
-            if total > i128::from(i64::MAX) {
-                return Err(error());
-            }
-        }
-        let total = if negative { -total } else { total };
-        i64::try_from(total).map(Self).map_err(|_| error())
+        i64::try_from(nanos).map(Self).map_err(|_| error())
     }
+}
+
+/// The greatest magnitude: that of the most negative duration.
+const LIMIT: u64 = 1 << 63;
+
+/// Reads one or more numbers, each with its unit. The sum is at most [`LIMIT`].
+fn unsigned_nanos(text: &str) -> Option<u64> {
+    let mut total = 0;
+    let mut rest = text;
+    loop {
+        let (nanos, after) = number_with_unit(rest)?;
+        total = at_most_limit(nanos.checked_add(total)?)?;
+        rest = after;
+        if rest.is_empty() {
+            return Some(total);
+        }
+    }
+}
+
+/// Reads the number at the start of the text, and its unit. Returns nanoseconds and what follows.
+fn number_with_unit(text: &str) -> Option<(u64, &str)> {
+    let (whole, rest) = digits(text);
+    let (fraction, rest) = match rest.strip_prefix('.') {
+        Some(after) => digits(after),
+        None => ("", rest),
+    };
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let end = rest
+        .find(|c: char| c.is_ascii_digit() || c == '.')
+        .unwrap_or(rest.len());
+    let (unit, rest) = rest.split_at(end);
+    let unit: u64 = match unit {
+        "ns" => 1,
+        "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    };
+    let whole: u64 = match whole {
+        "" => 0,
+        whole => whole.parse().ok()?,
+    };
+    let nanos = whole
+        .checked_mul(unit)?
+        .checked_add(part_of(unit, fraction))?;
+    Some((at_most_limit(nanos)?, rest))
+}
+
+fn digits(text: &str) -> (&str, &str) {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    text.split_at(end)
+}
+
+fn at_most_limit(nanos: u64) -> Option<u64> {
+    (nanos <= LIMIT).then_some(nanos)
+}
+
+/// Returns the nanoseconds of a fraction of a unit. Go multiplies as floating-point numbers and truncates, and leaves out the digits that do
+/// not fit an `int64`.
+fn part_of(unit: u64, fraction: &str) -> u64 {
+    let mut value: u64 = 0;
+    let mut scale = 1.0;
+    for digit in fraction.bytes() {
+        let next = match value.checked_mul(10) {
+            Some(shifted) if value <= (LIMIT - 1) / 10 => shifted + u64::from(digit - b'0'),
+            _ => break,
+        };
+        if next > LIMIT {
+            break;
+        }
+        value = next;
+        scale *= 10.0;
+    }
+    // Go computes in float64 and truncates as well.
+    (value as f64 * (unit as f64 / scale)) as u64
 }
 
 impl fmt::Display for GoDuration {
@@ -155,6 +189,8 @@ impl fmt::Display for Decimal {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[track_caller]
@@ -177,6 +213,24 @@ mod tests {
         check(".5s", 500_000_000, "500ms");
     }
 
+    /// The expected values were printed by `time.ParseDuration` of Go 1.26.
+    #[rstest]
+    #[case::leading_zeros("00000000000000000001s", 1_000_000_000)]
+    #[case::more_digits_than_a_float_holds("1.9999999999999h", 7_199_999_999_999)]
+    #[case::fraction_is_truncated("0.1234567899s", 123_456_789)]
+    #[case::fraction_beyond_int64("0.3333333333333333333333h", 1_200_000_000_000)]
+    #[case::fraction_rounds_up_to_a_whole_unit("0.99999999999999999999s", 1_000_000_000)]
+    #[case::digits_beyond_int64("0.9223372036854775807999h", 3_320_413_933_267)]
+    #[case::below_a_nanosecond("-0.5ns", 0)]
+    #[case::greatest("9223372036854775807ns", i64::MAX)]
+    #[case::greatest_in_parts("9223372036s854775807ns", i64::MAX)]
+    #[case::most_negative("-9223372036854775808ns", i64::MIN)]
+    #[case::dot_without_fraction("1.s", 1_000_000_000)]
+    #[case::units_in_any_order("1ns1h1ns", 3_600_000_000_002)]
+    fn edges_are_read_as_go_does(#[case] text: &str, #[case] nanos: i64) {
+        assert_eq!(text.parse::<GoDuration>().unwrap().as_nanos(), nanos);
+    }
+
     #[test]
     fn other_texts_are_refused() {
         for text in [
@@ -187,7 +241,13 @@ mod tests {
             "1d",
             "1s2",
             "99999999999999999999h",
+            "9223372036854775808ns",
+            "9223372036s854775808ns",
+            "-9223372036854775809ns",
             "-",
+            "+",
+            ".",
+            "1h-2m",
         ] {
             assert!(text.parse::<GoDuration>().is_err(), "{text}");
         }
