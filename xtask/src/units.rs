@@ -3,7 +3,7 @@
 //! Cargo compiles a package once for each requested set of features and settings. `crates/features` requests the same set everywhere; this
 //! check reports what it misses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
 use anyhow::{bail, ensure};
@@ -11,7 +11,7 @@ use cargo_metadata::Artifact;
 
 use crate::cargo;
 
-/// The builds behind README's commands, in the order in which they run. The later ones must find what the first one compiles.
+/// The builds behind README's commands.
 const BUILDS: [&[&str]; 6] = [
     &["--workspace", "--all-targets"],
     &["-p", "suite"],
@@ -28,86 +28,97 @@ const BUILDS: [&[&str]; 6] = [
     // the programs in the image for trials (`cargo xtask image --development`)
     &["-p", "operator"],
     &["-p", "scheduler"],
+    // `cargo xtask` itself
     &["-p", "xtask"],
 ];
 
-/// Runs the builds of README's commands and reports what was compiled more than once.
+/// What the author of a package calls one thing: package, target, and whether it is the target's unit tests.
+type Name = (String, String, bool);
+
+/// What distinguishes the compilations of one thing: the files that other compilations read, whose names contain a hash of all settings, and the
+/// features.
+type Variant = (Vec<String>, Vec<String>);
+
+/// The compilations of each thing, each with the first build that needs it.
+#[derive(Default)]
+struct Units(BTreeMap<Name, BTreeMap<Variant, String>>);
+
+/// Runs the builds of README's commands and reports what needs more than one compilation.
+///
+/// Whether a build finds something compiled does not matter: an earlier command may have compiled it as a variant of its own.
 ///
 /// # Errors
-/// Returns an error if a build fails, or if anything was compiled twice.
+/// Returns an error if a build fails, or if anything is compiled twice.
 pub(crate) fn run() -> anyhow::Result<()> {
-    let mut twice = Vec::new();
-    let mut count = 0;
-    for (number, build) in BUILDS.iter().enumerate() {
-        let artifacts = cargo::artifacts(build)?;
-        twice.extend(variants(&artifacts));
-        if number == 0 {
-            count = artifacts.len();
-        } else {
-            twice.extend(recompiled(&artifacts, build));
-        }
+    let mut units = Units::default();
+    for build in BUILDS {
+        units.add(&cargo::artifacts(build)?, build);
     }
-    ensure!(count > 0, "cargo reports nothing that it built");
+    ensure!(!units.0.is_empty(), "cargo reports nothing that it built");
+    let twice = units.twice();
     if twice.is_empty() {
         // a failure is ignored, because there is no other place to report it
-        let _ = writeln!(std::io::stdout(), "{count} units, none compiled twice");
+        let _ = writeln!(
+            std::io::stdout(),
+            "{} units, none compiled twice",
+            units.0.len()
+        );
         return Ok(());
     }
     bail!(
-        "compiled twice (add the features to crates/features/Cargo.toml):\n  {}",
+        "compiled twice (add the features to crates/features/Cargo.toml, those of the last lines first):\n  {}",
         twice.join("\n  ")
     )
 }
 
-/// Returns the identity of a unit for its author: a library and its unit tests are two.
-fn name(artifact: &Artifact) -> (String, String, bool) {
-    (
-        artifact.package_id.repr.clone(),
-        format!("{:?} {}", artifact.target.kind, artifact.target.name),
-        artifact.profile.test,
-    )
-}
-
-/// Returns the units that one build has in several variants.
-fn variants(artifacts: &[Artifact]) -> Vec<String> {
-    let mut units: BTreeMap<_, Vec<&Artifact>> = BTreeMap::new();
-    for artifact in artifacts {
-        units.entry(name(artifact)).or_default().push(artifact);
-    }
-    units
-        .into_iter()
-        .filter(|(_, variants)| variants.len() > 1)
-        .map(|((package, target, _), variants)| {
-            let variants: Vec<String> = variants
+impl Units {
+    /// Adds all units of a build, whether it compiled them or found them.
+    fn add(&mut self, artifacts: &[Artifact], build: &[&str]) {
+        for artifact in artifacts {
+            let name = (
+                artifact.package_id.repr.clone(),
+                format!("{:?} {}", artifact.target.kind, artifact.target.name),
+                artifact.profile.test,
+            );
+            // cargo copies libraries and programs of the packages that it was asked for to names without a hash
+            let hashed = artifact
+                .filenames
                 .iter()
-                .map(|artifact| {
-                    format!(
-                        "opt-level {} [{}]",
-                        artifact.profile.opt_level,
-                        artifact.features.join(" ")
-                    )
-                })
-                .collect();
-            format!("{package} {target}: {}", variants.join("; "))
-        })
-        .collect()
-}
+                .filter(|file| matches!(file.extension(), Some("rmeta" | "so")));
+            let variant = (
+                hashed.map(ToString::to_string).collect(),
+                artifact.features.clone(),
+            );
+            self.0
+                .entry(name)
+                .or_default()
+                .entry(variant)
+                .or_insert_with(|| build.join(" "));
+        }
+    }
 
-/// Returns the units that a later build compiled although an earlier one had them.
-fn recompiled(artifacts: &[Artifact], build: &[&str]) -> Vec<String> {
-    artifacts
-        .iter()
-        .filter(|artifact| !artifact.fresh)
-        .map(|artifact| {
-            format!(
-                "{} {:?} for `cargo build {}`: [{}]",
-                artifact.package_id.repr,
-                artifact.target.kind,
-                build.join(" "),
-                artifact.features.join(" ")
-            )
-        })
-        .collect()
+    /// Describes what has several variants. What differs in its own features comes last: the others differ because they depend on it.
+    fn twice(&self) -> Vec<String> {
+        let several = self.0.iter().filter(|(_, variants)| variants.len() > 1);
+        let (causes, consequences): (Vec<_>, Vec<_>) = several.partition(|(_, variants)| {
+            let features: BTreeSet<&Vec<String>> =
+                variants.keys().map(|(_, features)| features).collect();
+            features.len() > 1
+        });
+        consequences
+            .into_iter()
+            .chain(causes)
+            .map(|((package, target, _), variants)| {
+                let variants: Vec<String> = variants
+                    .iter()
+                    .map(|((_, features), build)| {
+                        format!("[{}] for `cargo build {build}`", features.join(" "))
+                    })
+                    .collect();
+                format!("{package} {target}: {}", variants.join("; "))
+            })
+            .collect()
+    }
 }
 
 #[cfg(test)]
@@ -116,45 +127,73 @@ mod tests {
 
     use super::*;
 
-    fn artifact(package: &str, features: &[&str], fresh: bool) -> Artifact {
+    const ALL: &[&str] = &["--workspace"];
+    const ONE: &[&str] = &["-p", "suite"];
+
+    /// A unit that a build found compiled: whether it compiled it does not matter.
+    fn artifact(package: &str, features: &[&str], hash: &str) -> Artifact {
         serde_json::from_value(json!({
             "package_id": package,
             "manifest_path": "/p/Cargo.toml",
             "target": {"name": package, "kind": ["lib"], "crate_types": ["lib"], "src_path": "/p/lib.rs", "edition": "2024"},
             "profile": {"opt_level": "0", "debuginfo": 0, "debug_assertions": true, "overflow_checks": true, "test": false},
             "features": features,
-            "filenames": [],
+            "filenames": [format!("/t/lib{package}-{hash}.rmeta"), format!("/t/lib{package}.rlib")],
             "executable": null,
-            "fresh": fresh,
+            "fresh": true,
         }))
         .expect("a message of cargo")
     }
 
     #[test]
-    fn a_package_with_two_sets_of_features_is_named_with_both() {
-        let artifacts = [
-            artifact("tokio", &["net"], true),
-            artifact("serde", &[], true),
-            artifact("tokio", &["net", "time"], true),
-        ];
-        let found = variants(&artifacts);
-        assert_eq!(found.len(), 1);
-        assert!(
-            found[0].starts_with("tokio ") && found[0].contains("[net]; opt-level 0 [net time]"),
-            "{found:?}"
+    fn a_package_with_two_sets_of_features_is_named_with_both_and_their_builds() {
+        let mut units = Units::default();
+        units.add(
+            &[
+                artifact("tokio", &["net"], "1"),
+                artifact("serde", &[], "1"),
+            ],
+            ALL,
+        );
+        units.add(
+            &[
+                artifact("tokio", &["net", "time"], "2"),
+                artifact("serde", &[], "1"),
+            ],
+            ONE,
+        );
+        assert_eq!(
+            units.twice(),
+            [
+                "tokio [Lib] tokio: [net] for `cargo build --workspace`; [net time] for `cargo build -p suite`"
+            ]
         );
     }
 
     #[test]
-    fn what_a_later_build_compiles_is_named_with_the_build() {
-        let artifacts = [
-            artifact("tokio", &["net"], false),
-            artifact("serde", &[], true),
-        ];
-        let found = recompiled(&artifacts, &["-p", "suite"]);
-        assert_eq!(
-            found,
-            ["tokio [Lib] for `cargo build -p suite`: [net]".to_owned()]
+    fn a_package_that_differs_only_below_is_named_before_the_cause() {
+        let mut units = Units::default();
+        units.add(
+            &[artifact("hyper", &[], "1"), artifact("log", &["std"], "1")],
+            ALL,
         );
+        units.add(
+            &[artifact("hyper", &[], "2"), artifact("log", &[], "2")],
+            ONE,
+        );
+        let twice = units.twice();
+        assert_eq!(twice.len(), 2);
+        assert!(twice[0].starts_with("hyper "), "{twice:?}");
+        assert!(twice[1].starts_with("log "), "{twice:?}");
+    }
+
+    #[test]
+    fn two_variants_within_one_build_are_found() {
+        let mut units = Units::default();
+        units.add(
+            &[artifact("syn", &[], "1"), artifact("syn", &["full"], "2")],
+            ALL,
+        );
+        assert_eq!(units.twice().len(), 1);
     }
 }

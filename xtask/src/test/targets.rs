@@ -103,32 +103,30 @@ pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
             dir: dir.to_owned(),
         });
     }
-    binaries.extend(documentation()?);
+    binaries.push(documentation()?);
     binaries.sort_by_key(Binary::id);
     Ok(binaries)
 }
 
-/// Returns the examples in documentation, which are no binaries: cargo compiles and runs them.
-fn documentation() -> anyhow::Result<Vec<Binary>> {
+/// Returns the examples in documentation, which are no binaries: cargo compiles and runs them. One run has those of all packages, because
+/// cargo would compile the dependencies of a single package again, with other features.
+///
+/// # Errors
+/// Returns an error if cargo cannot determine where the workspace is.
+fn documentation() -> anyhow::Result<Binary> {
     let metadata = MetadataCommand::new()
         .no_deps()
         .exec()
         .context("reading the workspace with cargo metadata")?;
-    let with_examples = metadata
-        .packages
-        .iter()
-        .filter(|package| package.targets.iter().any(|target| target.doctest));
-    Ok(with_examples
-        .map(|package| Binary {
-            package: package.name.to_string(),
-            target: "doc".to_owned(),
-            executable: cargo::program(),
-            leading: ["test", "--doc", "--package", &package.name, "--"]
-                .map(OsString::from)
-                .into(),
-            dir: package.manifest_path.with_file_name("").into_std_path_buf(),
-        })
-        .collect())
+    Ok(Binary {
+        package: "workspace".to_owned(),
+        target: "doc".to_owned(),
+        executable: cargo::program(),
+        leading: ["test", "--doc", "--workspace", "--"]
+            .map(OsString::from)
+            .into(),
+        dir: metadata.workspace_root.into_std_path_buf(),
+    })
 }
 
 /// Parses the name from a package id of this workspace: `path+file:///folder/name#0.1.0` or `path+file:///folder#name@0.1.0`.
