@@ -1,4 +1,4 @@
-//! What is left in the zones of one node, computed from the last NRT and the pods placed since (scheduler.md 5).
+//! What is left in the zones of each node, computed from the last NRT and the pods placed since (scheduler.md 5).
 //!
 //! An NRT publishes what was left when its exporter looked, and the fingerprint of the pods that it accounts for. Between a placement
 //! and the NRT that shows it, the pod must be charged here. So each node keeps the newest NRT whose pod set is understood (its *base*),
@@ -16,7 +16,7 @@
 //! In reading order:
 //! - [`settings`]: how much is accounted for; [`view`]: the result, as filters and scores read it.
 //! - `ledger`: the NRTs and the pods of a node; `tracked`: what it records of a pod.
-//! - `accounting`: which pods the newest NRT accounts for; `search`: the set of pods that a fingerprint covers.
+//! - `held`: what the pods hold, by zone. `accounting`: which pods the newest NRT accounts for; `search`: the set of pods that a fingerprint covers.
 //! - `remaining`: what is left in the zones; `charge`: what pods take that no NRT accounts for yet.
 //! - [`simulate`]: what would be left if some pods were evicted.
 //! - [`cache`]: all nodes, each with its ledger.

@@ -1,4 +1,4 @@
-//! Start-up and shutdown. This module and the engine are the only ones that know all others.
+//! Start-up and shutdown. This is the only module that knows all others.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -29,13 +29,7 @@ pub(crate) fn mk_resources(text: &str) -> Resources {
         .map(|item| {
             let (name, amount) = item.split_once('=').expect("name=amount");
             let amount: api::quantity::Amount = amount.parse().expect("quantity");
-            let name = ResourceName::from(name);
-            let amount = if name.is_cpu() {
-                amount.milli()
-            } else {
-                amount.units()
-            };
-            (name, amount)
+            (ResourceName::from(name), amount.in_unit_of(name))
         })
         .collect()
 }

@@ -108,6 +108,12 @@ impl Amount {
     }
 }
 
+/// Returns the value of a quantity in the unit of [`Amount::of`], rounded away from zero.
+pub fn in_unit_of(resource: &str, quantity: &Quantity) -> Result<i64, ParseError> {
+    let amount: Amount = quantity.0.parse()?;
+    Ok(amount.in_unit_of(resource))
+}
+
 /// Returns the whole units of a quantity, rounded away from zero.
 pub fn units(quantity: &Quantity) -> Result<i64, ParseError> {
     quantity.0.parse::<Amount>().map(Amount::units)

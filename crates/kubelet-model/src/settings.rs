@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::quantity::Amount;
 use cluster_spec::kubelet::{
     CpuPolicy, KubeletSettings, MemoryPolicy, TopologyPolicy, TopologyScope,
 };
@@ -277,11 +278,11 @@ fn reserved(
             .and_then(|list| list.get("cpu"))
             .and_then(Value::as_str);
         if let Some(text) = text {
-            let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(text.to_owned());
-            milli += api::quantity::milli(&quantity).map_err(|_| Error::Value {
+            let amount: Amount = text.parse().map_err(|_| Error::Value {
                 name: field.to_owned(),
                 value: text.to_owned(),
             })?;
+            milli += amount.milli();
         }
     }
     let count = usize::try_from(milli).unwrap_or_default().div_ceil(1000);

@@ -226,12 +226,7 @@ fn amount(
     resource: &str,
     text: &k8s_openapi::apimachinery::pkg::api::resource::Quantity,
 ) -> Result<i64, Error> {
-    let read = if resource == "cpu" {
-        quantity::milli(text)
-    } else {
-        quantity::units(text)
-    };
-    read.map_err(|_| Error {
+    quantity::in_unit_of(resource, text).map_err(|_| Error {
         container: container.to_owned(),
         resource: resource.to_owned(),
     })

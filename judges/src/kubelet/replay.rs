@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use api::quantity::Amount;
 use fixtures::machines::Machine;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::node::{self, Node, Refusal};
@@ -286,14 +287,8 @@ fn compare_files(files: &Files) -> Result<Option<Found>, Error> {
 fn amounts(list: &std::collections::BTreeMap<String, String>) -> Result<Amounts, Error> {
     list.iter()
         .map(|(name, text)| {
-            let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(text.clone());
-            let read = if name == "cpu" {
-                api::quantity::milli(&quantity)
-            } else {
-                api::quantity::units(&quantity)
-            };
-            let amount = read.map_err(|_| Error::Quantity(text.clone()))?;
-            Ok((name.clone(), amount))
+            let amount: Amount = text.parse().map_err(|_| Error::Quantity(text.clone()))?;
+            Ok((name.clone(), amount.in_unit_of(name)))
         })
         .collect()
 }

@@ -284,12 +284,10 @@ fn quantities(resources: &Resources) -> BTreeMap<String, String> {
 /// Formats an amount in Kubernetes notation: CPU in cores, memory and similar resources with binary suffixes where they are exact.
 fn quantity(name: &ResourceName, amount: i64) -> String {
     use api::quantity::{Amount, Format};
-    let amount = if name.is_cpu() {
-        Amount::from_milli(amount, Format::DecimalSi)
-    } else if name.is_memory_like() || name.as_str() == "ephemeral-storage" {
-        Amount::from_units(amount, Format::BinarySi)
+    let format = if name.is_memory_like() || name.as_str() == "ephemeral-storage" {
+        Format::BinarySi
     } else {
-        Amount::from_units(amount, Format::DecimalSi)
+        Format::DecimalSi
     };
-    amount.to_quantity().0
+    Amount::of(name.as_str(), amount, format).to_string()
 }

@@ -229,11 +229,7 @@ pub fn resources(list: Option<&BTreeMap<String, Quantity>>) -> Resources {
         .filter_map(|(name, quantity)| {
             let name = ResourceName::from(name.as_str());
             let amount = Amount::try_from(quantity).ok()?;
-            let amount = if name.is_cpu() {
-                amount.milli()
-            } else {
-                amount.units()
-            };
+            let amount = amount.in_unit_of(name.as_str());
             Some((name, amount))
         })
         .collect()

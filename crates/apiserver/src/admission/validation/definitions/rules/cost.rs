@@ -1,7 +1,11 @@
 //! The highest cost of a rule, in the units of a real server, which refuses rules that may cost too much.
 //!
-//! Reading order: [`declared`] (how much values can hold), [`typed`] (an expression with types, and the overloads of its calls), [`walk`]
-//! (the costs of its parts), [`calls`] (the costs of functions).
+//! Reading order:
+//! - [`kind`], [`signatures`], [`substitution`]: types, the functions that rules may call, and type inference; [`typed`]: an expression with
+//!   its types, and the overloads of its calls; [`macros`]: calls that stand for loops.
+//! - [`declared`]: how much the values of a schema can hold; [`bounds`]: the arithmetic; [`path`], [`sizes`]: what is known of the parts of an
+//!   expression.
+//! - [`walk`]: the costs of those parts; [`calls`]: the costs of functions.
 
 use std::sync::Arc;
 
