@@ -11,7 +11,7 @@
 //! 3. [`recorder`] with [`ledger`]: how steps, waits and changes get into the event stream, and how changes are undone.
 //! 4. [`session`]: one cluster and the scenarios on it. [`run`]: all clusters of a run. [`setup`] with [`binaries`]: how a cluster becomes
 //!    ready.
-//! 5. [`select`] with [`labels`]: which scenarios run. [`cli`]: the command line. [`interrupt`]: how a run stops early.
+//! 5. [`select`] with [`labels`]: which scenarios run. [`cli`]: the command line; [`libtest`]: that of `cargo test`. [`interrupt`]: how a run stops early.
 //!
 //! # From `--label tier0` to a `<testcase>`
 //! 1. [`cli::main`] parses the arguments; without a subcommand it calls `cli::run::run`.
@@ -40,6 +40,7 @@ pub mod facts;
 pub mod interrupt;
 pub mod labels;
 pub mod ledger;
+pub mod libtest;
 pub mod machine_pools;
 pub mod needs;
 pub mod observed;

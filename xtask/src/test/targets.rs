@@ -80,7 +80,7 @@ impl Test {
 /// Returns an error if cargo cannot be started or the build fails.
 pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
     let mut binaries = Vec::new();
-    for artifact in cargo::artifacts(&["--workspace", "--all-targets"])? {
+    for artifact in cargo::artifacts(&["--workspace", "--tests"])? {
         let (true, Some(executable)) = (artifact.profile.test, &artifact.executable) else {
             continue;
         };

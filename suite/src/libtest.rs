@@ -1,0 +1,233 @@
+//! The scenarios behind libtest's command line: the same engine as everywhere, with the names, filters and output of `cargo test`.
+//!
+//! Without a filter, the release-blocking scenarios (tier0) run and the others count as ignored. With a filter, or with
+//! `--include-ignored`, all matching scenarios run. With `KUBECONFIG` set they run on that cluster, else on an embedded one that is brought
+//! up for the run, or, with `NUMARESOURCES_LANE=local`, on one of real Kubernetes parts.
+//!
+//! The test target `suite` only starts `numaresources-tests` with [`COMMAND`]: linking the engine twice would take another 120 MB.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use reports::event::{Event, Verdict};
+use reports::stream::Stream;
+use reports::terminal::Terminal;
+use testbed::lane;
+
+use crate::interrupt::Interrupt;
+use crate::run::{self, ReportPaths};
+use crate::scenario::Scenario;
+use crate::scenarios;
+use crate::session::{Session, StartError};
+use crate::setup::{ClusterSource, Options};
+
+/// A scenario to run, by its index in the registry, and the channel for its verdict.
+type Order = (usize, Sender<Result<Verdict, String>>);
+
+/// First word of a command line with libtest's arguments. The second is the directory of the run's artifacts.
+const COMMAND: &str = "libtest";
+
+/// Returns the artifacts' directory and the arguments for [`main`] if the command line is one with libtest's arguments.
+pub fn called_with(argv: &[OsString]) -> Option<(PathBuf, Vec<OsString>)> {
+    match argv {
+        [program, command, artifacts, arguments @ ..] if command == COMMAND => Some((
+            artifacts.into(),
+            std::iter::once(program).chain(arguments).cloned().collect(),
+        )),
+        _ => None,
+    }
+}
+
+/// Runs scenarios as libtest runs tests. `argv` starts with the program's name.
+///
+/// # Panics
+/// Panics if the environment names no lane, or if the artifacts' directory is not writable.
+pub fn main(artifacts: &Path, argv: Vec<OsString>) -> ExitCode {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut arguments = Arguments::from_iter(argv);
+    // scenarios share one cluster
+    arguments.test_threads = Some(1);
+
+    let scenarios = scenarios::all();
+    let filtered = arguments.filter.is_some();
+    let (orders, received) = channel::<Order>();
+    let trials = scenarios
+        .iter()
+        .enumerate()
+        .map(|(index, scenario)| trial(index, scenario, orders.clone(), filtered))
+        .collect::<Vec<_>>();
+    drop(orders);
+    let will_run = |trial: &Trial| {
+        !arguments.list && !arguments.is_filtered_out(trial) && !arguments.is_ignored(trial)
+    };
+    let selected: Vec<bool> = trials.iter().map(will_run).collect();
+
+    let verdicts = Arc::new(Mutex::new(Vec::new()));
+    let engine = std::thread::spawn({
+        let verdicts = Arc::clone(&verdicts);
+        let selected = selected.clone();
+        let artifacts = artifacts.to_owned();
+        move || engine(&artifacts, &scenarios, &selected, &received, &verdicts)
+    });
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let Ok(finish) = engine.join() else {
+        print_line("the engine panicked");
+        return ExitCode::from(101);
+    };
+    match finish {
+        Finish::Interrupted => return ExitCode::from(130),
+        Finish::TearDownFailed => {
+            print_line("the tear-down failed; its messages are above");
+            return ExitCode::from(101);
+        }
+        Finish::Done => {}
+    }
+    let ran = verdicts
+        .lock()
+        .expect("engine has ended")
+        .iter()
+        .any(|verdict: &Verdict| verdict.is_passed() || verdict.is_failed());
+    if selected.contains(&true) && !ran && !conclusion.has_failed() {
+        print_line("no scenario could run, so nothing is proven");
+        return ExitCode::from(101);
+    }
+    conclusion.exit_code()
+}
+
+/// Writes a line for people, beside libtest's output.
+fn print_line(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn trial(index: usize, scenario: &Scenario, orders: Sender<Order>, filtered: bool) -> Trial {
+    let off_by_default = !filtered && !scenario.labels.contains(&"tier0");
+    Trial::ignorable_test(scenario.id, move || {
+        let (reply, verdict) = channel();
+        orders
+            .send((index, reply))
+            .map_err(|_| Failed::from("the engine has ended"))?;
+        match verdict.recv() {
+            Err(_) => Err("the engine has ended".into()),
+            Ok(Err(message)) => Err(message.into()),
+            Ok(Ok(Verdict::Passed)) => Ok(Completion::Completed),
+            Ok(Ok(Verdict::Failed(failure))) => Err(failure.to_string().into()),
+            Ok(Ok(Verdict::Interrupted { reason })) => Err(reason.into()),
+            Ok(Ok(Verdict::Skipped { class, reason })) => Ok(Completion::ignored_with(format!(
+                "{}: {reason}",
+                class.as_str()
+            ))),
+        }
+    })
+    .with_ignored_flag(off_by_default)
+}
+
+/// How the engine ended.
+enum Finish {
+    Done,
+    Interrupted,
+    TearDownFailed,
+}
+
+/// Runs the ordered scenarios, on a cluster that is prepared for the first order. Ends when no more orders are possible.
+fn engine(
+    artifacts: &Path,
+    scenarios: &[Scenario],
+    selected: &[bool],
+    orders: &Receiver<Order>,
+    verdicts: &Mutex<Vec<Verdict>>,
+) -> Finish {
+    let Ok(mut next) = orders.recv() else {
+        return Finish::Done;
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be made");
+    let paths = ReportPaths::new(artifacts, None);
+    let made = run::stream(
+        &paths,
+        vec![Box::new(Terminal::new(anstream::stderr(), false))],
+    );
+    let (stream, _) = made.expect("the artefacts directory is writable");
+    let interrupt = Interrupt::default();
+    runtime.spawn({
+        let interrupt = interrupt.clone();
+        async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                interrupt.request_stop();
+            }
+        }
+    });
+    let begun = std::time::Instant::now();
+    let options = options();
+    stream.emit(run::started(
+        &options,
+        selected.iter().filter(|selected| **selected).count(),
+        &paths,
+    ));
+    let session = runtime.block_on(Session::start(
+        &options,
+        &stream,
+        &interrupt,
+        &paths.artifacts,
+    ));
+    let session = session.map_err(|error| match error {
+        StartError::Interrupted => "the run was interrupted".to_owned(),
+        StartError::Failed(failure) => format!("the set-up failed: {failure}"),
+    });
+    loop {
+        let (index, reply) = next;
+        let verdict = match &session {
+            Ok(session) => Ok(runtime.block_on(session.run(&scenarios[index]))),
+            Err(message) => Err(message.clone()),
+        };
+        if let Ok(verdict) = &verdict {
+            verdicts
+                .lock()
+                .expect("nobody panics with it")
+                .push(verdict.clone());
+        }
+        // the trial that sent the order waits for the verdict
+        let _ = reply.send(verdict);
+        match orders.recv() {
+            Ok(order) => next = order,
+            Err(_) => break,
+        }
+    }
+    let clean = session.is_err() || session.is_ok_and(|session| runtime.block_on(session.finish()));
+    finished(&stream, &interrupt, begun);
+    if interrupt.is_stop_requested() {
+        Finish::Interrupted
+    } else if clean {
+        Finish::Done
+    } else {
+        Finish::TearDownFailed
+    }
+}
+
+fn finished(stream: &Stream, interrupt: &Interrupt, begun: std::time::Instant) {
+    let duration_ms = crate::recorder::millis(begun.elapsed());
+    stream.emit(Event::RunFinished {
+        interrupted: interrupt.is_stop_requested(),
+        duration_ms,
+    });
+}
+
+fn options() -> Options {
+    let own = lane::Lane::from_environment().expect("the variable names a lane");
+    let options = Options::own(own, &[]).expect("no flag is wrong");
+    match std::env::var_os("KUBECONFIG") {
+        None => options,
+        Some(path) => Options {
+            cluster: ClusterSource::Kubeconfig(path.into()),
+            install: false,
+            ..options
+        },
+    }
+}
