@@ -103,30 +103,33 @@ pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
             dir: dir.to_owned(),
         });
     }
-    binaries.push(documentation()?);
+    binaries.extend(documentation()?);
     binaries.sort_by_key(Binary::id);
     Ok(binaries)
 }
 
-/// Returns the examples in documentation, which are no binaries: cargo compiles and runs them. One run has those of all packages, because
-/// cargo would compile the dependencies of a single package again, with other features.
-///
-/// # Errors
-/// Returns an error if cargo cannot determine where the workspace is.
-fn documentation() -> anyhow::Result<Binary> {
+/// Returns the examples in documentation, which are no binaries: cargo compiles and runs them. Their packages depend on `features` for tests, so
+/// that cargo finds everything below them compiled.
+fn documentation() -> anyhow::Result<Vec<Binary>> {
     let metadata = MetadataCommand::new()
         .no_deps()
         .exec()
         .context("reading the workspace with cargo metadata")?;
-    Ok(Binary {
-        package: "workspace".to_owned(),
-        target: "doc".to_owned(),
-        executable: cargo::program(),
-        leading: ["test", "--doc", "--workspace", "--"]
-            .map(OsString::from)
-            .into(),
-        dir: metadata.workspace_root.into_std_path_buf(),
-    })
+    let with_examples = metadata
+        .packages
+        .iter()
+        .filter(|package| package.targets.iter().any(|target| target.doctest));
+    Ok(with_examples
+        .map(|package| Binary {
+            package: package.name.to_string(),
+            target: "doc".to_owned(),
+            executable: cargo::program(),
+            leading: ["test", "--doc", "--package", &package.name, "--"]
+                .map(OsString::from)
+                .into(),
+            dir: package.manifest_path.with_file_name("").into_std_path_buf(),
+        })
+        .collect())
 }
 
 /// Parses the name from a package id of this workspace: `path+file:///folder/name#0.1.0` or `path+file:///folder#name@0.1.0`.
