@@ -1,9 +1,25 @@
 //! The names of the filters, and sets of them.
 
-use std::fmt;
+use strum::VariantArray as _;
 
-/// A filter plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A filter plugin. Its name is that of the variant, as in Kubernetes.
+///
+/// Some of Kubernetes' filters have nothing to do here: `NodeName`, because pods with a node are never queued; `KNIDebug`, which only logs;
+/// `DynamicResources`, which the shipped profile disables.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Plugin {
     NodeUnschedulable,
@@ -21,64 +37,14 @@ pub enum Plugin {
 }
 
 impl Plugin {
-    /// Every plugin.
-    pub const ALL: [Self; 12] = [
-        Self::NodeUnschedulable,
-        Self::TaintToleration,
-        Self::NodeAffinity,
-        Self::NodePorts,
-        Self::NodeResourcesFit,
-        Self::NodeResourceTopologyMatch,
-        Self::VolumeRestrictions,
-        Self::NodeVolumeLimits,
-        Self::VolumeBinding,
-        Self::VolumeZone,
-        Self::PodTopologySpread,
-        Self::InterPodAffinity,
-    ];
-
-    /// Returns the plugin of that name. Some names have nothing to do here: `NodeName`, because pods with a node are never queued;
-    /// `KNIDebug`, which only logs; `DynamicResources`, which the shipped profile disables.
+    /// Returns the plugin of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "NodeUnschedulable" => Some(Self::NodeUnschedulable),
-            "TaintToleration" => Some(Self::TaintToleration),
-            "NodeAffinity" => Some(Self::NodeAffinity),
-            "NodePorts" => Some(Self::NodePorts),
-            "NodeResourcesFit" => Some(Self::NodeResourcesFit),
-            "NodeResourceTopologyMatch" => Some(Self::NodeResourceTopologyMatch),
-            "VolumeRestrictions" => Some(Self::VolumeRestrictions),
-            "NodeVolumeLimits" => Some(Self::NodeVolumeLimits),
-            "VolumeBinding" => Some(Self::VolumeBinding),
-            "VolumeZone" => Some(Self::VolumeZone),
-            "PodTopologySpread" => Some(Self::PodTopologySpread),
-            "InterPodAffinity" => Some(Self::InterPodAffinity),
-            _ => None,
-        }
+        name.parse().ok()
     }
 
     /// Returns its Kubernetes name.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::NodeUnschedulable => "NodeUnschedulable",
-            Self::TaintToleration => "TaintToleration",
-            Self::NodeAffinity => "NodeAffinity",
-            Self::NodePorts => "NodePorts",
-            Self::NodeResourcesFit => "NodeResourcesFit",
-            Self::NodeResourceTopologyMatch => "NodeResourceTopologyMatch",
-            Self::VolumeRestrictions => "VolumeRestrictions",
-            Self::NodeVolumeLimits => "NodeVolumeLimits",
-            Self::VolumeBinding => "VolumeBinding",
-            Self::VolumeZone => "VolumeZone",
-            Self::PodTopologySpread => "PodTopologySpread",
-            Self::InterPodAffinity => "InterPodAffinity",
-        }
-    }
-}
-
-impl fmt::Display for Plugin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        self.into()
     }
 }
 
@@ -117,7 +83,7 @@ impl Plugins {
             Self::All => PluginSet::default(),
             Self::Of(set) => set,
         };
-        let all = Plugin::ALL.into_iter();
+        let all = Plugin::VARIANTS.iter().copied();
         all.filter(move |plugin| set.contains(*plugin))
     }
 
