@@ -1,0 +1,71 @@
+//! Where the directories of clusters are: the state root.
+
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{AccessFlags, access, getuid};
+
+/// In-memory file system that every Linux has, and the bytes that must be free there for a whole run.
+const MEMORY_ROOT: &str = "/dev/shm";
+const MIN_FREE_BYTES: u64 = 256 << 20;
+
+/// Returns the default state root: `$XDG_STATE_HOME/numaresources`, or `~/.local/state/numaresources`; if that is not writable, this user's
+/// directory below the one for temporary files.
+pub fn default_root() -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into()));
+    let root = std::env::var_os("XDG_STATE_HOME")
+        .filter(|dir| !dir.is_empty())
+        .map_or_else(|| home().join(".local/state"), PathBuf::from)
+        .join("numaresources");
+    if fs_err::create_dir_all(&root).is_ok() && access(&root, AccessFlags::W_OK).is_ok() {
+        root
+    } else {
+        std::env::temp_dir().join(format!("numaresources-{}", getuid()))
+    }
+}
+
+/// Returns the state root for a cluster that ends with this process: in memory if there is enough room, otherwise the default one.
+///
+/// Each pod has a dozen directories. A disk takes milliseconds to remove one, and the pods of a run would spend most of their time on that.
+pub fn temporary_root() -> PathBuf {
+    let root = Path::new(MEMORY_ROOT).join(format!("numaresources-{}", getuid()));
+    if has_free_memory() && is_own(&root) {
+        root
+    } else {
+        default_root()
+    }
+}
+
+fn has_free_memory() -> bool {
+    let is_in_memory = statfs(MEMORY_ROOT).is_ok_and(|it| it.filesystem_type() == TMPFS_MAGIC);
+    let free = statvfs(MEMORY_ROOT).map_or(0, |it| it.blocks_available() * it.fragment_size());
+    is_in_memory && free >= MIN_FREE_BYTES
+}
+
+/// Returns whether a directory belongs to this user, because anybody could have made it; makes it when it is missing.
+fn is_own(dir: &Path) -> bool {
+    let _ = std::fs::DirBuilder::new().mode(0o700).create(dir);
+    std::fs::symlink_metadata(dir).is_ok_and(|it| it.is_dir() && it.uid() == getuid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_in_memory_is_a_directory_of_ours_that_nobody_else_reads() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("ours");
+        assert!(is_own(&dir), "it is made");
+        assert!(is_own(&dir), "it is there");
+        let mode = fs_err::metadata(&dir).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        let link = place.path().join("link");
+        fs_err::os::unix::fs::symlink(&dir, &link).unwrap();
+        assert!(!is_own(&link), "it may lead anywhere");
+        assert!(!is_own(&place.path().join("none/ours")));
+    }
+}
