@@ -10,7 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, ChildStderr, ChildStdout};
 
-use super::containers::{exit_code, not_running};
+use super::containers::not_running;
+use super::containers::watch::exit_code;
 use super::{Error, Runtime, handoff};
 use crate::helper::{ExecRequest, NamespaceKind, Program};
 use crate::spawner::{self, PidNamespace};
