@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use super::handoff::{self, Reply};
 use super::programs::pause;
-use super::rootfs::{Step, apply};
+use super::rootfs::apply;
+use super::rootfs::step::Step;
 use super::stop;
 
 /// Exit code if the program could not be started, as with real runtimes.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use podresources::cri::v1 as cri;
 
-use super::rootfs::EtcFiles;
+use super::rootfs::plan::EtcFiles;
 
 /// User ID of `nobody`, and group ID of its group.
 const NOBODY: u32 = 65534;

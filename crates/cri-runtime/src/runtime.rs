@@ -22,7 +22,7 @@ use tokio::process::Command;
 use super::cgroup::Online;
 use super::namespaces::{self, Namespaces};
 use super::network::{self, Network};
-use super::rootfs::HostFacts;
+use super::rootfs::host::HostFacts;
 use super::spawner::{self, Spawner};
 use super::spec::NodeSpec;
 use super::{filter, handoff, identity};

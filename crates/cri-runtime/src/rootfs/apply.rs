@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{chdir, pivot_root};
 
-use super::{Access, Bind, Missing, Step};
+use super::step::{Access, Bind, Missing, Step};
 
 /// Size limit of a container's writable layer.
 const ROOT_OPTIONS: &str = "mode=0755,size=1g";

@@ -13,7 +13,7 @@ use super::{not_running, watch};
 use crate::helper::{InitRequest, Role, START_ERROR};
 use crate::identity::etc_files;
 use crate::logs::LogFile;
-use crate::rootfs::{self, Inputs};
+use crate::rootfs::plan::{Inputs, plan};
 use crate::runtime::records::{Container, Phase, Process};
 use crate::runtime::{Error, Runtime, file, handoff, now};
 use crate::spawner::{self, PidNamespace};
@@ -126,7 +126,7 @@ impl Runtime {
             &sandbox.address.to_string(),
             sandbox.config.dns_config.as_ref(),
         );
-        let steps = rootfs::plan(&Inputs {
+        let steps = plan(&Inputs {
             host: &self.host,
             image: &container.image.image,
             etc: &etc,
