@@ -138,7 +138,10 @@ pub fn run_as_program(argv: &[OsString]) -> Option<anyhow::Result<ExitCode>> {
         },
         "numacell" => match numacell::Options::parse(arguments()) {
             Ok(options) => serve(|| numacell::run(options)),
-            Err(error) => usage(&error.to_string()),
+            Err(error) => {
+                let (message, code) = refusal(&error);
+                end(&message, code)
+            }
         },
         "deviceplugin" => match DevicePluginProgram::try_parse_from(argv) {
             Ok(program) => serve(|| device_plugin::run(program.args)),
@@ -152,15 +155,32 @@ pub fn run_as_program(argv: &[OsString]) -> Option<anyhow::Result<ExitCode>> {
     })
 }
 
+/// Returns what `numacell` writes after arguments that it refuses, and its exit code. Both are those of Go's `flag.Parse`: help is no error.
+fn refusal(error: &numacell::OptionsError) -> (String, u8) {
+    let usage = numacell::usage();
+    if error.is_help() {
+        (usage, 0)
+    } else {
+        (format!("{error}\n{usage}"), USAGE)
+    }
+}
+
 /// Writes what is wrong with the arguments.
 fn usage(message: &str) -> anyhow::Result<ExitCode> {
+    end(message, USAGE)
+}
+
+/// Writes a message to standard error before the program ends with this exit code.
+fn end(message: &str, code: u8) -> anyhow::Result<ExitCode> {
     use std::io::Write as _;
     writeln!(std::io::stderr(), "{}", message.trim_end()).context("cannot write")?;
-    Ok(ExitCode::from(USAGE))
+    Ok(ExitCode::from(code))
 }
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[derive(Debug, clap::Parser)]
@@ -192,6 +212,36 @@ mod tests {
             panic!("{probe:?}");
         };
         assert_eq!(args.devices.len(), 2);
+    }
+
+    #[rstest]
+    #[case::help("-h", "", 0)]
+    #[case::long_help("--help", "", 0)]
+    #[case::three_dashes("---v", "bad flag syntax: ---v\n", 2)]
+    #[case::no_name("-=x", "bad flag syntax: -=x\n", 2)]
+    #[case::unknown("-w", "flag provided but not defined: -w\n", 2)]
+    #[case::no_value("-v", "flag needs an argument: -v\n", 2)]
+    fn numacell_answers_as_a_go_program(
+        #[case] argument: &str,
+        #[case] heading: &str,
+        #[case] code: u8,
+    ) {
+        let error = numacell::Options::parse([argument]).unwrap_err();
+        let (message, ended_with) = refusal(&error);
+        let expected = format!("{heading}Usage of numacell:\n  -alsologtostderr\n");
+        assert!(message.starts_with(&expected), "{message}");
+        assert_eq!(ended_with, code);
+    }
+
+    #[rstest]
+    #[case::help("-h", ExitCode::SUCCESS)]
+    #[case::bad_syntax("---v", ExitCode::from(USAGE))]
+    fn numacell_has_the_exit_code_of_its_refusal(
+        #[case] argument: &str,
+        #[case] expected: ExitCode,
+    ) {
+        let argv = ["/bin/numacell", argument].map(OsString::from);
+        assert_eq!(run_as_program(&argv).unwrap().unwrap(), expected);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use goflags::command_line;
 use podresources::device_plugin::{DEVICE_PLUGIN_DIR, Plugin, device};
 use podresources::deviceplugin::v1beta1::{ContainerAllocateResponse, Device, DeviceSpec};
 use serde::Serialize;
@@ -61,6 +62,18 @@ pub enum OptionsError {
     /// The value of `-devices` is not a number.
     #[error("invalid value {0:?} for flag -devices")]
     Devices(String),
+}
+
+impl OptionsError {
+    /// Returns whether the arguments are refused only because they ask for the usage text.
+    pub fn is_help(&self) -> bool {
+        *self == Self::Flags(go_flags::Error::Words(command_line::Error::Help))
+    }
+}
+
+/// Returns the usage text.
+pub fn usage() -> String {
+    go_flags::usage("numacell", FLAGS)
 }
 
 impl Options {
