@@ -17,6 +17,7 @@ pub mod handoff;
 pub mod helper;
 pub mod identity;
 pub mod logs;
+pub mod mountinfo;
 pub mod namespaces;
 pub mod network;
 pub mod processes;

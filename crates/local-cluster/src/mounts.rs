@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use cri_runtime::mountinfo;
 use nix::mount::{MsFlags, mount};
 
 /// Why a mount failed.
@@ -82,19 +83,7 @@ fn parse_mountinfo(table: &str) -> impl Iterator<Item = MountEntry> {
     table.lines().filter_map(|line| {
         let mut fields = line.split(' ');
         let point = fields.nth(4)?;
-        let flags = fields
-            .next()?
-            .split(',')
-            .map(|option| match option {
-                "nosuid" => MsFlags::MS_NOSUID,
-                "nodev" => MsFlags::MS_NODEV,
-                "noexec" => MsFlags::MS_NOEXEC,
-                "noatime" => MsFlags::MS_NOATIME,
-                "nodiratime" => MsFlags::MS_NODIRATIME,
-                "relatime" => MsFlags::MS_RELATIME,
-                _ => MsFlags::empty(),
-            })
-            .collect();
+        let flags = mountinfo::flags(fields.next()?);
         Some(MountEntry {
             point: PathBuf::from(unescape(point)),
             flags,

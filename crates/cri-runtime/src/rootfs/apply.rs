@@ -9,6 +9,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{chdir, pivot_root};
 
 use super::step::{Access, Bind, Missing, Step};
+use crate::mountinfo::{self, Mount, tree};
 
 /// Size limit of a container's writable layer.
 const ROOT_OPTIONS: &str = "mode=0755,size=1g";
@@ -194,15 +195,6 @@ fn remount_read_only(path: &Path, flags: MsFlags) -> Result<(), Error> {
     mount(NONE, path, NONE, flags, NONE).map_err(at("make read-only", path))
 }
 
-/// A mount in the process's mount namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Mount {
-    id: u32,
-    parent: u32,
-    path: PathBuf,
-    flags: MsFlags,
-}
-
 /// Returns the flags of the topmost mount at `path`; empty if it is not a mount point.
 fn mount_flags(path: &Path) -> Result<MsFlags, Error> {
     let mounts = mounts()?;
@@ -210,76 +202,11 @@ fn mount_flags(path: &Path) -> Result<MsFlags, Error> {
     Ok(top.map_or(MsFlags::empty(), |mount| mount.flags))
 }
 
-/// Returns the topmost mount at `path` and the mounts below it, without those that others cover.
-fn tree<'a>(mounts: &'a [Mount], path: &Path) -> Vec<&'a Mount> {
-    let mut tree: Vec<&Mount> = mounts
-        .iter()
-        .rev()
-        .find(|mount| mount.path == path)
-        .into_iter()
-        .collect();
-    let mut at = 0;
-    while let Some(parent) = tree.get(at).map(|mount| mount.id) {
-        tree.extend(mounts.iter().filter(|mount| mount.parent == parent));
-        at += 1;
-    }
-    // Of several mounts on the same path only the topmost is reachable.
-    let mut reachable: Vec<&Mount> = Vec::with_capacity(tree.len());
-    for mount in tree {
-        reachable.retain(|other| other.path != mount.path);
-        reachable.push(mount);
-    }
-    reachable
-}
-
 /// Returns every mount of the process's namespace, in the order of mounting.
 fn mounts() -> Result<Vec<Mount>, Error> {
     let path = Path::new("/proc/self/mountinfo");
     let text = std::fs::read_to_string(path).map_err(at("read", path))?;
-    Ok(text.lines().filter_map(parse_mount).collect())
-}
-
-/// Parses a line of `/proc/self/mountinfo`: fields 1, 2, 5 and 6.
-fn parse_mount(line: &str) -> Option<Mount> {
-    let fields: Vec<&str> = line.split(' ').take(6).collect();
-    let &[id, parent, _, _, path, flags] = fields.as_slice() else {
-        return None;
-    };
-    let flags = flags
-        .split(',')
-        .map(|option| match option {
-            "nosuid" => MsFlags::MS_NOSUID,
-            "nodev" => MsFlags::MS_NODEV,
-            "noexec" => MsFlags::MS_NOEXEC,
-            "noatime" => MsFlags::MS_NOATIME,
-            "nodiratime" => MsFlags::MS_NODIRATIME,
-            "relatime" => MsFlags::MS_RELATIME,
-            _ => MsFlags::empty(),
-        })
-        .collect();
-    Some(Mount {
-        id: id.parse().ok()?,
-        parent: parent.parse().ok()?,
-        path: unescape(path).into(),
-        flags,
-    })
-}
-
-/// Undoes the kernel's escapes: blanks and backslashes in paths are written as three octal digits.
-fn unescape(text: &str) -> String {
-    let mut pieces = text.split('\\');
-    let mut plain = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        let code = piece.get(..3).map(|code| u8::from_str_radix(code, 8));
-        if let Some(Ok(code)) = code {
-            plain.push(char::from(code));
-            plain.push_str(&piece[3..]);
-        } else {
-            plain.push('\\');
-            plain.push_str(piece);
-        }
-    }
-    plain
+    Ok(mountinfo::parse(&text))
 }
 
 /// Returns the place of a container's path while its root is being built. `..` does not lead out of the root.
@@ -340,40 +267,5 @@ mod tests {
             inside(Path::new("/r"), Path::new(path)),
             Path::new(expected)
         );
-    }
-
-    #[test]
-    fn mount_point_and_flags_are_read() {
-        let line = r"36 35 98:0 /mnt1 /mnt\040two rw,nosuid,relatime master:1 - ext3 /dev/root rw";
-        let expected = Mount {
-            id: 36,
-            parent: 35,
-            path: "/mnt two".into(),
-            flags: MsFlags::MS_NOSUID | MsFlags::MS_RELATIME,
-        };
-        assert_eq!(parse_mount(line), Some(expected));
-    }
-
-    #[test]
-    fn covered_mounts_are_not_in_the_tree() {
-        let mount = |id, parent, path: &str| Mount {
-            id,
-            parent,
-            path: path.into(),
-            flags: MsFlags::empty(),
-        };
-        let mounts = [
-            mount(1, 0, "/sys"),
-            mount(2, 1, "/sys/fs/cgroup"),
-            mount(3, 2, "/sys/fs/cgroup/cpu"),
-            mount(4, 2, "/sys/fs/cgroup"),
-            mount(5, 4, "/sys/fs/cgroup/deep"),
-        ];
-        let ids = |path: &str| {
-            let tree = tree(&mounts, Path::new(path));
-            tree.iter().map(|mount| mount.id).collect::<Vec<_>>()
-        };
-        assert_eq!(ids("/sys/fs/cgroup"), [4, 5]);
-        assert_eq!(ids("/sys/fs"), [0_u32; 0]);
     }
 }
