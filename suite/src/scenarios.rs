@@ -3,24 +3,7 @@
 //! `area` has the head that the scenarios of an area share. `steps`, `load`, `attributes` and `tls_profile` have what stories of several areas
 //! share. All other modules are areas; none of them borrows from another.
 //!
-//! # How to add a scenario
-//! 1. Find its module: the area is the part of the id before the slash. A new area is a new module with a `const AREA: Area` and a function
-//!    `scenarios()`, which [`all`] calls at the place where the area runs.
-//! 2. Add it to `scenarios()` of the module: `AREA.scenario(id, test_id, own_labels, text, body(|ctx| Box::pin(story(ctx))))`, with `None` if it
-//!    has no test id. Where the area has a table (`ROWS`) and only amounts differ, it is one row more. A scenario that needs more of the
-//!    cluster says so: `Scenario { needs: .., ..AREA.scenario(..) }`.
-//! 3. A label that no scenario had before goes into [`KNOWN`](crate::labels::KNOWN). A new kind of need is a variant of
-//!    [`Need`](crate::needs::Need), with what it is compared with in [`Facts`](crate::facts::Facts).
-//! 4. Write `async fn story(ctx: &Context) -> Result<(), StepError>`: calls of `steps`, and of `ctx.step(title, ..)` around what
-//!    [`Context`](crate::context::Context) and its extensions offer. Expected values are literals. Whatever the story creates or changes goes
-//!    through `Context`, which records the undo before the call; where there is no method for it, `ctx.recorder.plan(..)` comes first.
-//! 5. Run it: `numaresources-tests --list ID`, then `numaresources-tests ID`, and `cargo test -p suite --lib` for the rules that all scenarios
-//!    obey. A scenario with label `tier0` also goes into `TIER0` of this module's tests, and, where a broken stack must fail it, into the
-//!    tables of `tests/it/faults.rs`.
-//!
-//! # How to add a fault
-//! See `fault` for faults of a cluster in which the stack must keep its promises. A fault that the suite must *detect* is a `Fault` in
-//! `tests/it/faults.rs`, with the scenarios that must fail and a test that passes it to `check`.
+//! `CONTRIBUTING.md` says how to add a scenario or a fault.
 
 mod area;
 mod attributes;

@@ -4,15 +4,7 @@
 //! and every later pod must wait until the first is gone. A stack that forgets a pod, counts it twice or relies on missing reports fails
 //! one of the two checks.
 //!
-//! # How to add a fault
-//! 1. What is disturbed is a `Disturbance`. Requests to the API server are disturbed by a `Rule`: a `Selector` of requests and the `Fault`
-//!    that they meet; the testbed has all that this takes. A disturbance of a new kind is a new variant there, implemented for
-//!    both lanes; in a new part of a cluster it is a new `Part`, too.
-//! 2. Where a pod is placed meanwhile, add a row to [`ROWS`]: `Row::api_fault` if the node can report the pod during the fault,
-//!    `Row::node_fault` if it cannot. `second_fault` is one that is over at once.
-//! 3. Where something starts again or is lost, add a scenario to `restarts`: `ctx.inject` for a fault that is over at once, `ctx.during` for
-//!    one that lasts as long as some work.
-//! 4. If only one lane can be disturbed so, add the id to `EMBEDDED_ONLY` in `tests/it/lanes.rs`.
+//! `CONTRIBUTING.md` says how to add a fault.
 
 mod restarts;
 
@@ -63,8 +55,8 @@ struct Row {
 }
 
 impl Row {
-    /// Builds a row with a fault of the API server, during which the node can report the pod.
-    const fn api_fault(
+    /// Builds a row with a fault of the API server, during which the node's exporter can report the pod.
+    const fn reported(
         id: &'static str,
         text: &'static str,
         fault: fn(&Pod, &str) -> Disturbance,
@@ -80,8 +72,8 @@ impl Row {
         }
     }
 
-    /// Builds a row with a fault that keeps the node from reporting the pod.
-    const fn node_fault(
+    /// Builds a row with a fault that keeps the node's exporter from reporting the pod, wherever it lies.
+    const fn unreported(
         id: &'static str,
         text: &'static str,
         part: Part,
@@ -90,49 +82,49 @@ impl Row {
         Self {
             part,
             unreported: true,
-            ..Self::api_fault(id, text, fault)
+            ..Self::reported(id, text, fault)
         }
     }
 }
 
 static ROWS: &[Row] = &[
-    Row::node_fault(
+    Row::unreported(
         "fault/exporter-stands-still",
         "should charge a node for a pod that its exporter cannot report",
         Part::Nodes,
         stop_exporter,
     ),
-    Row::node_fault(
+    Row::unreported(
         "fault/podresources-hangs",
         "should publish nothing while the kubelet does not answer the exporter",
         Part::PodResources,
         |_, node| socket(node, SocketFault::Hangs),
     ),
-    Row::node_fault(
+    Row::unreported(
         "fault/podresources-garbage",
         "should publish nothing while the kubelet's answers make no sense",
         Part::PodResources,
         |_, node| socket(node, SocketFault::Garbage),
     ),
-    Row::api_fault(
+    Row::reported(
         "fault/binding-fails",
         "should place a pod once when its first bindings fail",
         |_, _| rule(Rule::new(binding(), Fault::InternalError).times(2)),
     ),
     Row {
         without_event: true,
-        ..Row::api_fault(
+        ..Row::reported(
             "fault/binding-unanswered",
             "should place a pod once when its binding is done but not answered",
             |_, _| rule(Rule::new(binding(), Fault::LoseAnswer).times(1)),
         )
     },
-    Row::api_fault(
+    Row::reported(
         "fault/nrt-conflicts",
         "should publish in the end when others change what the exporter writes",
         |_, _| rule(Rule::new(published(), Fault::Conflict).times(5)),
     ),
-    Row::api_fault(
+    Row::reported(
         "fault/too-many-requests",
         "should wait as long as an API server asks it to",
         |_, _| {
@@ -148,7 +140,7 @@ static ROWS: &[Row] = &[
             select: watches(),
             how: WatchEnd::Expired,
         }),
-        ..Row::api_fault(
+        ..Row::reported(
             "fault/watches-expire",
             "should list again when the resource version of a watch has expired",
             |_, _| {
