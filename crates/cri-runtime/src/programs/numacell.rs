@@ -60,8 +60,16 @@ pub enum OptionsError {
     #[error(transparent)]
     Flags(#[from] go_flags::Error),
     /// The value of `-devices` is not a number.
-    #[error("invalid value {0:?} for flag -devices")]
+    #[error("invalid value {0:?} for flag -devices: parse error")]
     Devices(String),
+    /// The value of a switch is not a boolean.
+    #[error("invalid boolean value {value:?} for -{flag}: parse error")]
+    Switch {
+        /// Name of the flag.
+        flag: &'static str,
+        /// The value.
+        value: String,
+    },
 }
 
 impl OptionsError {
@@ -80,7 +88,13 @@ impl Options {
     /// Parses the arguments (without the program's name).
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Self, OptionsError> {
         let flags = go_flags::parse(arguments, FLAGS)?;
-        let is_set = |name: &str| flags.get(name).is_some_and(|value| value == "true");
+        let is_on = |flag: &'static str| match flags.get(flag) {
+            None => Ok(false),
+            Some(value) => goflags::boolean(value).ok_or_else(|| OptionsError::Switch {
+                flag,
+                value: value.clone(),
+            }),
+        };
         let devices = match flags.get("devices") {
             None => DEFAULT_DEVICES,
             Some(text) => {
@@ -101,9 +115,9 @@ impl Options {
                 .get("plugin-dir")
                 .map_or(DEVICE_PLUGIN_DIR, String::as_str)
                 .into(),
-            action: if is_set("discover") {
+            action: if is_on("discover")? {
                 Action::Discover
-            } else if is_set("render") {
+            } else if is_on("render")? {
                 Action::Render
             } else {
                 Action::Serve
@@ -230,6 +244,8 @@ mod tests {
     #[case::negative_is_the_default(&["-devices", "-4"], 15, "/sys", Action::Serve)]
     #[case::discover(&["-discover"], 15, "/sys", Action::Discover)]
     #[case::render(&["-render"], 15, "/sys", Action::Render)]
+    #[case::a_switch_set_by_a_number(&["-discover=1"], 15, "/sys", Action::Discover)]
+    #[case::a_switch_that_is_off(&["-discover=false"], 15, "/sys", Action::Serve)]
     fn options_of_flags(
         #[case] arguments: &[&str],
         #[case] devices: u32,
@@ -245,12 +261,12 @@ mod tests {
         assert_eq!(Options::parse(arguments.iter().copied()), Ok(expected));
     }
 
-    #[test]
-    fn number_of_devices_must_be_a_number() {
-        assert_eq!(
-            Options::parse(["-devices", "x"]),
-            Err(OptionsError::Devices("x".to_owned()))
-        );
+    #[rstest]
+    #[case::no_number(&["-devices", "x"], "invalid value \"x\" for flag -devices: parse error")]
+    #[case::no_boolean(&["-discover=maybe"], "invalid boolean value \"maybe\" for -discover: parse error")]
+    fn values_of_another_type_are_refused(#[case] arguments: &[&str], #[case] message: &str) {
+        let error = Options::parse(arguments.iter().copied()).unwrap_err();
+        assert_eq!(error.to_string(), message);
     }
 
     #[test]
