@@ -50,7 +50,7 @@ use self::launcher::Launcher;
 use self::layout::Layout;
 pub use self::managers::Error as ManagersError;
 use self::managers::Managers;
-use self::status::Run;
+use self::status::facts::Run;
 pub use self::tls::ServingError;
 use cluster_spec::kubelet::KubeletSettings;
 use cluster_spec::plan::NodePlan;

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use super::{Body, text};
 use crate::node::kubelet::Kubelet;
 use crate::node::kubelet::worker::ContainerSnapshot;
-use crate::node::status::Run;
+use crate::node::status::facts::Run;
 
 /// Interval between two reads of a log that is followed.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);

@@ -27,7 +27,7 @@ use self::probes::Outcome;
 use crate::node::events::Kind;
 use crate::node::kubelet::Kubelet;
 use crate::node::launcher::{Exit, Process};
-use crate::node::status::{Facts, Role, Run, restarts};
+use crate::node::status::facts::{Facts, Role, Run, restarts};
 use crate::node::volumes::{self, References, Tokens};
 
 /// First and longest restart backoff of a container.

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use super::{Worker, is_finished, version};
 use crate::node::kubelet::static_pods;
-use crate::node::status::{self, CONDITIONS, Facts, View};
+use crate::node::status::conditions::CONDITIONS;
+use crate::node::status::facts::Facts;
+use crate::node::status::{self, View};
 
 impl Worker {
     /// Writes the status if it changed; returns whether the API server has it now.

@@ -19,7 +19,7 @@ use crate::node::images::{self, Place};
 use crate::node::kubelet::worker::{hooks, probes};
 use crate::node::launcher::{Input, Launch};
 use crate::node::rewrite::Paths;
-use crate::node::status::Role;
+use crate::node::status::facts::Role;
 
 /// Default search path of programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

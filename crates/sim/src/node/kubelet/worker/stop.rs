@@ -12,7 +12,7 @@ use super::{Next, Run, Signal, Worker, sleep_until};
 use crate::node::events::Kind;
 use crate::node::kubelet::static_pods;
 use crate::node::kubelet::worker::hooks;
-use crate::node::status::Role;
+use crate::node::status::facts::Role;
 
 /// Minimum grace period.
 const MIN_GRACE: Duration = Duration::from_secs(2);
