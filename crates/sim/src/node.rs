@@ -44,7 +44,7 @@ use tokio::task::JoinHandle;
 
 pub use self::addresses::{Block, NodeAddresses};
 use self::events::Recorder;
-use self::kubelet::worker::ContainerSnapshot;
+use self::kubelet::worker::snapshot::ContainerSnapshot;
 use self::kubelet::{ApiServer, Kubelet, Parts};
 use self::launcher::Launcher;
 use self::layout::Layout;

@@ -29,7 +29,10 @@ use super::launcher::{Input, Launcher, Output};
 use super::layout::Layout;
 use super::managers::Managers;
 use super::{status, volumes};
-use crate::node::kubelet::worker::{PodSnapshot, Prepared, Signal, Worker, is_finished, publish};
+use crate::node::kubelet::worker::prepared::Prepared;
+use crate::node::kubelet::worker::signals::Signal;
+use crate::node::kubelet::worker::snapshot::PodSnapshot;
+use crate::node::kubelet::worker::{Worker, is_finished, publish};
 
 /// Prefix of every refusal's message; the event has the rest.
 const REJECTED: &str = "Pod was rejected: ";

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 use super::{Body, text};
 use crate::node::kubelet::Kubelet;
-use crate::node::kubelet::worker::ContainerSnapshot;
+use crate::node::kubelet::worker::snapshot::ContainerSnapshot;
 use crate::node::status::facts::Run;
 
 /// Interval between two reads of a log that is followed.

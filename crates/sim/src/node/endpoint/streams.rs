@@ -22,7 +22,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use super::{Body, text};
 use crate::node::kubelet::Kubelet;
-use crate::node::kubelet::worker::{ContainerSnapshot, PodSnapshot};
+use crate::node::kubelet::worker::snapshot::{ContainerSnapshot, PodSnapshot};
 use crate::node::launcher::Process;
 
 /// Header with the protocols of a SPDY client.

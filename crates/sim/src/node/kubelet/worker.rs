@@ -3,12 +3,19 @@
 //! A worker is one task. It takes signals (the object changed, a process ended, a probe answered) from a queue, does what is due next, and
 //! reports to the API server.
 
+mod due;
 mod hooks;
+pub(crate) mod prepared;
 pub(crate) mod probes;
 pub(crate) mod publish;
 mod refresh;
+mod sandbox;
+pub(crate) mod signals;
+mod slot;
+pub(crate) mod snapshot;
 mod start;
 mod stop;
+mod termination;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -16,116 +23,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, Pod, PodSpec, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use self::probes::Outcome;
+use self::prepared::Prepared;
+use self::signals::Signal;
+use self::slot::{Slot, slots};
+use self::snapshot::PodSnapshot;
 use crate::node::events::Kind;
 use crate::node::kubelet::Kubelet;
-use crate::node::launcher::{Exit, Process};
-use crate::node::status::facts::{Facts, Role, Run, restarts};
-use crate::node::volumes::{self, References, Tokens};
-
-/// First and longest restart backoff of a container.
-const FIRST_BACKOFF: Duration = Duration::from_secs(10);
-const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
-/// A container that ran this long starts again with the first backoff.
-const BACKOFF_RESET: Duration = Duration::from_mins(10);
-/// First and longest delay after volumes could not be made.
-const FIRST_MOUNT_RETRY: Duration = Duration::from_millis(500);
-const LONGEST_MOUNT_RETRY: Duration = Duration::from_mins(2);
-
-/// A signal to the worker of a pod.
-#[derive(Debug)]
-pub(crate) enum Signal {
-    /// The pod's object changed.
-    Changed(Box<Pod>),
-    /// The pod's object was removed.
-    Gone,
-    /// The mirror pod of a static pod changed or was removed.
-    Mirror(Option<Box<Pod>>),
-    /// The file of a static pod was removed.
-    Removed,
-    /// The kubelet ends the pod: reason and message.
-    Evicted(String, String),
-    /// A container's process ended.
-    Exited {
-        index: usize,
-        attempt: i32,
-        exit: Exit,
-    },
-    /// A probe has a new outcome.
-    Probed {
-        index: usize,
-        attempt: i32,
-        kind: probes::Kind,
-        outcome: Outcome,
-    },
-    /// The `postStart` hook failed.
-    HookFailed { index: usize, attempt: i32 },
-    /// The `preStop` hook failed.
-    PreStopFailed { index: usize },
-}
-
-/// A container with the state that only its worker knows.
-#[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) facts: Facts,
-    pub(super) process: Option<Process>,
-    /// Tasks that watch the running container.
-    pub(super) watchers: Vec<JoinHandle<()>>,
-    /// Backoff of the next start; zero before the first restart.
-    delay: Duration,
-    /// Earliest time of the next start.
-    not_before: Option<Instant>,
-    /// Backoff after a failed image pull.
-    pull_delay: Duration,
-    began: Option<Instant>,
-}
-
-impl Slot {
-    fn new(facts: Facts) -> Self {
-        Self {
-            facts,
-            process: None,
-            watchers: Vec::new(),
-            delay: Duration::ZERO,
-            not_before: None,
-            pull_delay: FIRST_BACKOFF,
-            began: None,
-        }
-    }
-}
-
-/// The state of a pod that others may see.
-#[derive(Clone, Debug)]
-pub(crate) struct PodSnapshot {
-    /// The object.
-    pub(crate) pod: Pod,
-    /// The address, once the pod has one.
-    pub(crate) address: Option<Ipv4Addr>,
-    /// The containers.
-    pub(crate) containers: Vec<ContainerSnapshot>,
-    /// Whether nothing of the pod runs any more.
-    pub(crate) is_over: bool,
-}
-
-/// The state of a container that others may see.
-#[derive(Clone, Debug)]
-pub(crate) struct ContainerSnapshot {
-    pub(crate) name: String,
-    pub(crate) id: Option<String>,
-    pub(crate) attempt: i32,
-    pub(crate) process: Option<Process>,
-    pub(crate) run: Run,
-    pub(crate) env: Arc<start::Prepared>,
-}
-
-pub(crate) use start::Prepared;
+use crate::node::status::facts::Role;
+use crate::node::volumes::Tokens;
 
 /// The worker of one pod.
 #[expect(
@@ -214,7 +125,7 @@ impl Worker {
             volumes: None,
             tokens: Tokens::default(),
             refresher: None,
-            mount_delay: FIRST_MOUNT_RETRY,
+            mount_delay: sandbox::FIRST_MOUNT_RETRY,
             mount_again: None,
             verdict: None,
             was_initialized: false,
@@ -254,146 +165,6 @@ impl Worker {
             }
         }
         self.kubelet.forget(&self.uid);
-    }
-
-    /// Applies a signal.
-    fn apply_signal(&mut self, signal: Signal) {
-        match signal {
-            Signal::Changed(pod) => {
-                if version(&pod) >= version(&self.pod) {
-                    self.pod = *pod;
-                    self.add_ephemeral();
-                }
-            }
-            Signal::Gone => self.is_gone = true,
-            Signal::Mirror(mirror) => {
-                let uid = |pod: Option<&Pod>| pod.and_then(|pod| pod.metadata.uid.clone());
-                let mirror = mirror.map(|mirror| *mirror);
-                self.must_rewrite |= uid(mirror.as_ref()) != uid(self.mirror.as_ref());
-                self.mirror = mirror;
-            }
-            Signal::Removed => {
-                let metadata = &mut self.pod.metadata;
-                let now = || Time(Timestamp::now());
-                metadata.deletion_timestamp.get_or_insert_with(now);
-            }
-            Signal::Evicted(reason, message) => {
-                self.verdict.get_or_insert((reason, message));
-            }
-            Signal::Exited {
-                index,
-                attempt,
-                exit,
-            } => self.exited(index, attempt, exit),
-            Signal::Probed {
-                index,
-                attempt,
-                kind,
-                outcome,
-            } => self.probed(index, attempt, kind, &outcome),
-            Signal::PreStopFailed { index } => {
-                self.record_event(
-                    index,
-                    Kind::Warning,
-                    "FailedPreStopHook",
-                    "PreStopHook failed",
-                );
-            }
-            Signal::HookFailed { index, attempt } => {
-                if self.is_current(index, attempt) {
-                    // The output of the hook may contain secrets.
-                    let text = "PostStartHook failed";
-                    self.record_event(index, Kind::Warning, "FailedPostStartHook", text);
-                    self.kill(index, "FailedPostStartHook");
-                }
-            }
-        }
-    }
-
-    /// Adds the ephemeral containers that were added to the pod.
-    fn add_ephemeral(&mut self) {
-        let spec = self.pod.spec.clone().unwrap_or_default();
-        for slot in ephemeral(&spec) {
-            let name = &slot.facts.container.name;
-            let mut known = self.slots.iter().map(|slot| &slot.facts.container.name);
-            if !known.any(|known| known == name) {
-                self.slots.push(slot);
-                self.prepared.push(Arc::default());
-            }
-        }
-    }
-
-    fn is_current(&self, index: usize, attempt: i32) -> bool {
-        self.slots
-            .get(index)
-            .is_some_and(|slot| slot.facts.restarts == attempt && slot.facts.is_running())
-    }
-
-    fn exited(&mut self, index: usize, attempt: i32, exit: Exit) {
-        if !self.is_current(index, attempt) {
-            return;
-        }
-        let message = self.termination_message(index, exit.code);
-        let slot = &mut self.slots[index];
-        let Run::Running { since } = slot.facts.run else {
-            return;
-        };
-        for watcher in slot.watchers.drain(..) {
-            watcher.abort();
-        }
-        slot.process = None;
-        slot.facts.ready = false;
-        slot.facts.started = false;
-        let ran = slot.began.map_or(Duration::ZERO, |began| began.elapsed());
-        if ran > BACKOFF_RESET {
-            slot.delay = Duration::ZERO;
-        }
-        slot.not_before = Some(Instant::now() + slot.delay);
-        slot.facts.run = Run::Exited(ContainerStateTerminated {
-            exit_code: exit.code,
-            reason: Some(if exit.code == 0 { "Completed" } else { "Error" }.to_owned()),
-            message,
-            started_at: Some(Time(since)),
-            finished_at: Some(Time(exit.at)),
-            container_id: slot.facts.id.clone(),
-            signal: None,
-        });
-    }
-
-    fn probed(&mut self, index: usize, attempt: i32, kind: probes::Kind, outcome: &Outcome) {
-        if !self.is_current(index, attempt) {
-            return;
-        }
-        if let Some(problem) = &outcome.problem {
-            let text = format!("{} probe failed: {problem}", kind.name());
-            self.record_event(index, Kind::Warning, "Unhealthy", text);
-        }
-        let Some(verdict) = outcome.verdict else {
-            return;
-        };
-        let slot = &mut self.slots[index];
-        match (kind, verdict) {
-            (probes::Kind::Readiness, ready) => slot.facts.ready = ready,
-            (probes::Kind::Startup, true) => {
-                slot.facts.started = true;
-                let has_readiness = slot.facts.container.readiness_probe.is_some();
-                slot.facts.ready = !has_readiness;
-                self.watch(index, false);
-            }
-            (probes::Kind::Startup, false) => {
-                self.kill(
-                    index,
-                    "Container {} failed startup probe, will be restarted",
-                );
-            }
-            (probes::Kind::Liveness, false) => {
-                self.kill(
-                    index,
-                    "Container {} failed liveness probe, will be restarted",
-                );
-            }
-            (probes::Kind::Liveness, true) => {}
-        }
     }
 
     /// Does one round: everything that is due now.
@@ -449,158 +220,13 @@ impl Worker {
         self.pod.spec.as_ref()
     }
 
-    /// Makes volumes and network ready; returns a time if something has to be repeated.
-    async fn make_ready(&mut self) -> Option<Instant> {
-        if self.volumes.is_none() {
-            if let Some(again) = self.mount_again
-                && again > Instant::now()
-            {
-                return Some(again);
-            }
-            let context = self.kubelet.volume_context();
-            match volumes::mount(&context, &self.pod, &mut self.tokens).await {
-                Ok(directories) => {
-                    self.volumes = Some(directories);
-                    self.refresh();
-                }
-                Err(error) => {
-                    let events = &self.kubelet.events;
-                    events.pod(&self.pod, Kind::Warning, "FailedMount", error.to_string());
-                    let again = Instant::now() + self.mount_delay;
-                    self.mount_delay = (self.mount_delay * 2).min(LONGEST_MOUNT_RETRY);
-                    self.mount_again = Some(again);
-                    return Some(again);
-                }
-            }
-        }
-        if !self.has_sandbox {
-            let on_host = self.spec().and_then(|spec| spec.host_network) == Some(true);
-            let address = if on_host {
-                Some(self.kubelet.addresses.node())
-            } else {
-                self.kubelet.addresses.take()
-            };
-            let Some(address) = address else {
-                let text = "Failed to create pod sandbox: no address is free";
-                let events = &self.kubelet.events;
-                events.pod(&self.pod, Kind::Warning, "FailedCreatePodSandBox", text);
-                return Some(Instant::now() + FIRST_BACKOFF);
-            };
-            self.address = Some(address);
-            self.has_sandbox = true;
-        }
-        None
-    }
-
-    /// Starts the task that keeps the volumes up to date while the pod lives.
-    fn refresh(&mut self) {
-        let references = References::of(&self.pod);
-        let tokens = std::mem::take(&mut self.tokens);
-        if references == References::default() && tokens.renewal().is_none() {
-            return;
-        }
-        let (kubelet, pod) = (Arc::clone(&self.kubelet), self.pod.clone());
-        self.refresher = Some(tokio::spawn(crate::node::kubelet::worker::refresh::run(
-            kubelet, pod, references, tokens,
-        )));
-    }
-
-    /// Starts the containers that are due, in order; returns when the next one is due.
-    async fn start_due(&mut self) -> Option<Instant> {
-        let spec = self.pod.spec.clone().unwrap_or_default();
-        let mut wake: Option<Instant> = None;
-        let is_ephemeral = |index: &usize| self.slots[*index].facts.role == Role::Ephemeral;
-        // Ephemeral containers wait for no other container.
-        let (first, then): (Vec<_>, Vec<_>) = (0..self.slots.len()).partition(is_ephemeral);
-        for index in first.into_iter().chain(then) {
-            let facts = &self.slots[index].facts;
-            let role = facts.role;
-            if role == Role::App && !self.was_initialized {
-                self.was_initialized = true;
-            }
-            if role == Role::Init && self.was_initialized {
-                continue;
-            }
-            let is_due = match &facts.run {
-                Run::Running { .. } => false,
-                Run::Waiting { .. } => true,
-                Run::Exited(end) => restarts(&spec, role, end.exit_code),
-            };
-            if is_due {
-                let later = self.start_or_wait(index).await;
-                wake = match (wake, later) {
-                    (Some(one), Some(other)) => Some(one.min(other)),
-                    (one, other) => one.or(other),
-                };
-            }
-            let facts = &self.slots[index].facts;
-            let may_continue = match role {
-                Role::Init => facts.exit_code() == Some(0),
-                Role::Sidecar => self.was_initialized || (facts.is_running() && facts.started),
-                Role::App | Role::Ephemeral => true,
-            };
-            if !may_continue {
-                break;
-            }
-        }
-        wake
-    }
-
-    /// Starts a container, unless it is in backoff; returns when to try again.
-    async fn start_or_wait(&mut self, index: usize) -> Option<Instant> {
-        let slot = &mut self.slots[index];
-        if let Some(at) = slot.not_before
-            && at > Instant::now()
-        {
-            if let Run::Exited(end) = &slot.facts.run {
-                slot.facts.last = Some(end.clone());
-                let text = format!(
-                    "back-off {}s restarting failed container={} pod={}_{}({})",
-                    slot.delay.as_secs(),
-                    slot.facts.container.name,
-                    self.pod.metadata.name.as_deref().unwrap_or_default(),
-                    self.pod.metadata.namespace.as_deref().unwrap_or_default(),
-                    self.uid,
-                );
-                slot.facts.run = Run::Waiting {
-                    reason: "CrashLoopBackOff".to_owned(),
-                    message: Some(text),
-                };
-                let text = format!(
-                    "Back-off restarting failed container {} in pod {}_{}({})",
-                    slot.facts.container.name,
-                    self.pod.metadata.name.as_deref().unwrap_or_default(),
-                    self.pod.metadata.namespace.as_deref().unwrap_or_default(),
-                    self.uid,
-                );
-                self.record_event(index, Kind::Warning, "BackOff", text);
-            }
-            return Some(at);
-        }
-        self.start(index).await
-    }
-
-    /// Returns whether no app container will run again.
-    fn has_ended(&self) -> bool {
-        let Some(spec) = self.spec() else {
-            return false;
-        };
-        let mut apps = self
-            .slots
-            .iter()
-            .filter(|slot| slot.facts.role == Role::App);
-        let init_failed = self.slots.iter().any(|slot| {
-            slot.facts.role == Role::Init
-                && slot
-                    .facts
-                    .exit_code()
-                    .is_some_and(|code| code != 0 && !restarts(spec, slot.facts.role, code))
-        });
-        init_failed
-            || apps.all(|slot| {
-                let code = slot.facts.exit_code();
-                code.is_some_and(|code| !restarts(spec, slot.facts.role, code))
-            })
+    /// Returns the directory of the pod's logs.
+    fn logs(&self) -> PathBuf {
+        self.kubelet.layout.pod_logs(
+            self.pod.metadata.namespace.as_deref().unwrap_or_default(),
+            self.pod.metadata.name.as_deref().unwrap_or_default(),
+            &self.uid,
+        )
     }
 
     /// Records an event about a container.
@@ -614,30 +240,6 @@ impl Worker {
         let field = format!("spec.{list}{{{}}}", facts.container.name);
         let events = &self.kubelet.events;
         events.container(&self.pod, &field, kind, reason, message);
-    }
-
-    /// Updates the snapshot that others see.
-    fn update_snapshot(&self) {
-        let containers = self
-            .slots
-            .iter()
-            .zip(&self.prepared)
-            .map(|(slot, prepared)| ContainerSnapshot {
-                name: slot.facts.container.name.clone(),
-                id: slot.facts.id.clone(),
-                attempt: slot.facts.restarts,
-                process: slot.process.clone(),
-                run: slot.facts.run.clone(),
-                env: Arc::clone(prepared),
-            })
-            .collect();
-        let snapshot = PodSnapshot {
-            pod: self.pod.clone(),
-            address: self.address,
-            containers,
-            is_over: self.is_over,
-        };
-        *self.shared.lock() = snapshot;
     }
 }
 
@@ -656,42 +258,6 @@ fn version(pod: &Pod) -> u64 {
     version
         .and_then(|text| text.parse().ok())
         .unwrap_or_default()
-}
-
-fn slots(spec: &PodSpec) -> Vec<Slot> {
-    let init = spec.init_containers.iter().flatten();
-    let has_init = init.clone().next().is_some();
-    let init = init.map(|container| {
-        let role = if container.restart_policy.as_deref() == Some("Always") {
-            Role::Sidecar
-        } else {
-            Role::Init
-        };
-        (container, role)
-    });
-    let app = spec
-        .containers
-        .iter()
-        .map(|container| (container, Role::App));
-    init.chain(app)
-        .map(|(container, role)| Slot::new(Facts::new(container, role, has_init)))
-        .chain(ephemeral(spec))
-        .collect()
-}
-
-/// Returns the ephemeral containers of a pod.
-fn ephemeral(spec: &PodSpec) -> impl Iterator<Item = Slot> {
-    let containers = spec.ephemeral_containers.iter().flatten();
-    containers.filter_map(|container| {
-        // Apart from its target, an ephemeral container is a container like any other.
-        let container = serde_json::to_value(container).and_then(serde_json::from_value);
-        let container: Container = container
-            .inspect_err(
-                |error| tracing::warn!(%error, "Ephemeral container is invalid and ignored"),
-            )
-            .ok()?;
-        Some(Slot::new(Facts::new(&container, Role::Ephemeral, false)))
-    })
 }
 
 async fn sleep_until(at: Option<Instant>) {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 
 use super::probes;
 use crate::node::kubelet::Kubelet;
-use crate::node::kubelet::worker::Prepared;
+use crate::node::kubelet::worker::prepared::Prepared;
 
 /// Time limit of a command or a request of a hook.
 const LIMIT: Duration = Duration::from_secs(30);

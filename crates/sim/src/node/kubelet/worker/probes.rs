@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::node::kubelet::Kubelet;
-use crate::node::kubelet::worker::Prepared;
+use crate::node::kubelet::worker::prepared::Prepared;
 use crate::node::tls;
 
 /// Kind of a probe.

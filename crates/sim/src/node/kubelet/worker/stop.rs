@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::ContainerStateTerminated;
 use kube::api::{Api, DeleteParams, Preconditions};
 use nix::sys::signal::Signal as Number;
 
-use super::{Next, Run, Signal, Worker, sleep_until};
+use super::signals::Signal;
+use super::{Next, Worker, hooks, sleep_until};
 use crate::node::events::Kind;
 use crate::node::kubelet::static_pods;
-use crate::node::kubelet::worker::hooks;
-use crate::node::status::facts::Role;
+use crate::node::status::facts::{Role, Run};
 
 /// Minimum grace period.
 const MIN_GRACE: Duration = Duration::from_secs(2);
@@ -191,14 +191,8 @@ impl Worker {
     /// Publishes the end of a pod, and removes its object if its deletion was requested.
     pub(super) async fn finish(&mut self) -> Next {
         if self.is_gone {
-            let metadata = &self.pod.metadata;
-            let logs = self.kubelet.layout.pod_logs(
-                metadata.namespace.as_deref().unwrap_or_default(),
-                metadata.name.as_deref().unwrap_or_default(),
-                &self.uid,
-            );
             // The logs are removed together with the object.
-            let _ = std::fs::remove_dir_all(logs);
+            let _ = std::fs::remove_dir_all(self.logs());
             return Next::Done;
         }
         if !self.publish().await {
