@@ -45,7 +45,7 @@ use tokio::task::JoinHandle;
 pub use self::addresses::{Block, NodeAddresses};
 use self::events::Recorder;
 use self::kubelet::worker::snapshot::ContainerSnapshot;
-use self::kubelet::{ApiServer, Kubelet, Parts};
+use self::kubelet::{ApiServer, Kubelet};
 use self::launcher::Launcher;
 use self::layout::Layout;
 pub use self::managers::Error as ManagersError;
@@ -187,7 +187,7 @@ impl SimulatedNode {
         let layout = Arc::new(Layout::prepare(&dir, &plan.machine, &hardware)?);
         let managers = Managers::new(Arc::clone(&layout), &plan.machine, &plan.kubelet)?;
         let (events, recording) = Recorder::start(client.clone(), plan.name.clone());
-        let kubelet = Kubelet::new(Parts {
+        let kubelet = Arc::new(Kubelet {
             name: plan.name.clone(),
             client,
             layout,
@@ -198,6 +198,7 @@ impl SimulatedNode {
             managers,
             overrides: host_path_overrides,
             server,
+            state: kubelet::State::default(),
         });
         let settings = plan.kubelet.clone();
         let mut node = Self {
