@@ -12,7 +12,8 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams, PropagationPolicy};
 use serde_json::json;
 
-use super::garbage::{self, WatchedKind};
+use super::garbage;
+use super::garbage::kind::WatchedKind;
 use super::mirror::ObjectKey;
 use super::queue::Queue;
 use super::world::World;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use super::{FOREGROUND, ORPHAN, WatchedKind};
+use super::kind::WatchedKind;
+use super::{FOREGROUND, ORPHAN};
 use crate::controllers::mirror::ObjectKey;
 
 /// An object with its owners and the state of its deletion.
