@@ -5,7 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{desired, limits, replicas};
+use super::sets::replicas;
+use super::{desired, limits};
 
 /// Number of a template in the order of rollouts.
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 
-use super::{Controller, Sets, desired, limits, replicas, scale, status};
+use super::sets::{Sets, replicas};
+use super::{Controller, desired, limits, scale, status};
 use crate::controllers::objects;
 
 fn available(set: &ReplicaSet) -> i32 {

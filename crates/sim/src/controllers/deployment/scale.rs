@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 
-use super::{Controller, Sets, annotations, desired, limits, replicas, rolling};
+use super::sets::{Sets, replicas};
+use super::{Controller, annotations, desired, limits, rolling};
 use crate::controllers::objects;
 
 /// Returns the size that the ReplicaSet of the current template should have now.

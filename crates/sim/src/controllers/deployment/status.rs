@@ -6,7 +6,8 @@ use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet, ReplicaSetStatus,
 };
 
-use super::{Controller, Sets, deadline, desired, limits, replicas};
+use super::sets::{Sets, replicas};
+use super::{Controller, deadline, desired, limits};
 use crate::controllers::mirror::ObjectKey;
 use crate::controllers::objects;
 
