@@ -154,6 +154,7 @@ impl Controller {
             .await
     }
 
+    /// Writes the slice of a service, if it differs from the one that is there.
     async fn write_slice(
         &self,
         service: &Arc<Service>,
@@ -163,56 +164,7 @@ impl Controller {
         published: bool,
         held: &[Arc<EndpointSlice>],
     ) -> Result<(), kube::Error> {
-        let mut labels = objects::labels(&**service).clone();
-        labels.insert(MANAGED_BY.to_owned(), SLICE_MANAGER.to_owned());
-        labels.insert(
-            SERVICE_NAME.to_owned(),
-            objects::name(&**service).to_owned(),
-        );
-        if headless {
-            labels.insert(HEADLESS.to_owned(), String::new());
-        }
-        let endpoints: Vec<Endpoint> = pods
-            .iter()
-            .filter_map(|pod| {
-                let serving = objects::ready(pod) || published;
-                let leaving = objects::deleting(&**pod);
-                Some(Endpoint {
-                    addresses: vec![address(pod)?.to_owned()],
-                    conditions: Some(EndpointConditions {
-                        ready: Some(serving && (!leaving || published)),
-                        serving: Some(serving),
-                        terminating: Some(leaving),
-                    }),
-                    node_name: objects::node_of(pod).map(str::to_owned),
-                    target_ref: Some(target(pod)),
-                    ..Endpoint::default()
-                })
-            })
-            .collect();
-        let slice_ports: Vec<SlicePort> = ports
-            .iter()
-            .map(|port| SlicePort {
-                name: Some(port.name.clone().unwrap_or_default()),
-                port: number(port, pods),
-                protocol: Some(port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
-                app_protocol: port.app_protocol.clone(),
-            })
-            .collect();
-        let mut wanted = EndpointSlice {
-            address_type: "IPv4".to_owned(),
-            endpoints,
-            // The ports describe the endpoints, so a slice without endpoints has none.
-            ports: Some(slice_ports).filter(|_| !pods.is_empty()),
-            metadata: ObjectMeta {
-                generate_name: Some(format!("{}-", objects::name(&**service))),
-                namespace: service.metadata.namespace.clone(),
-                labels: Some(labels),
-                annotations: trigger(pods).map(|at| [(TRIGGER.to_owned(), at)].into()),
-                owner_references: Some(vec![objects::control(&**service)]),
-                ..ObjectMeta::default()
-            },
-        };
+        let mut wanted = slice(service, pods, ports, headless, published);
         let namespace = objects::namespace(&**service);
         let owned = held
             .iter()
@@ -312,6 +264,63 @@ impl Controller {
         };
         self.endpoints.replace(&object).await?;
         Ok(())
+    }
+}
+
+/// Returns the slice of a service with the endpoints of its pods.
+fn slice(
+    service: &Service,
+    pods: &[Arc<Pod>],
+    ports: &[ServicePort],
+    headless: bool,
+    published: bool,
+) -> EndpointSlice {
+    let mut labels = objects::labels(service).clone();
+    labels.insert(MANAGED_BY.to_owned(), SLICE_MANAGER.to_owned());
+    labels.insert(SERVICE_NAME.to_owned(), objects::name(service).to_owned());
+    if headless {
+        labels.insert(HEADLESS.to_owned(), String::new());
+    }
+    let endpoints: Vec<Endpoint> = pods
+        .iter()
+        .filter_map(|pod| {
+            let serving = objects::ready(pod) || published;
+            let leaving = objects::deleting(&**pod);
+            Some(Endpoint {
+                addresses: vec![address(pod)?.to_owned()],
+                conditions: Some(EndpointConditions {
+                    ready: Some(serving && (!leaving || published)),
+                    serving: Some(serving),
+                    terminating: Some(leaving),
+                }),
+                node_name: objects::node_of(pod).map(str::to_owned),
+                target_ref: Some(target(pod)),
+                ..Endpoint::default()
+            })
+        })
+        .collect();
+    let slice_ports: Vec<SlicePort> = ports
+        .iter()
+        .map(|port| SlicePort {
+            name: Some(port.name.clone().unwrap_or_default()),
+            port: number(port, pods),
+            protocol: Some(port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
+            app_protocol: port.app_protocol.clone(),
+        })
+        .collect();
+    EndpointSlice {
+        address_type: "IPv4".to_owned(),
+        endpoints,
+        // The ports describe the endpoints, so a slice without endpoints has none.
+        ports: Some(slice_ports).filter(|_| !pods.is_empty()),
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{}-", objects::name(service))),
+            namespace: service.metadata.namespace.clone(),
+            labels: Some(labels),
+            annotations: trigger(pods).map(|at| [(TRIGGER.to_owned(), at)].into()),
+            owner_references: Some(vec![objects::control(service)]),
+            ..ObjectMeta::default()
+        },
     }
 }
 
