@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::quantity::{milli, units};
+use api::quantity::Amount;
 use k8s_openapi::api::core::v1::{
     Affinity, Container, Pod, PodAffinityTerm, PodSpec, ResourceRequirements, Toleration,
 };
@@ -161,12 +161,8 @@ pub(super) fn amounts(list: Option<&BTreeMap<String, Quantity>>) -> Amounts {
     list.into_iter()
         .flatten()
         .filter_map(|(name, quantity)| {
-            let amount = if name == "cpu" {
-                milli(quantity)
-            } else {
-                units(quantity)
-            };
-            Some((name.clone(), amount.ok()?))
+            let amount = Amount::try_from(quantity).ok()?;
+            Some((name.clone(), amount.in_unit_of(name)))
         })
         .collect()
 }

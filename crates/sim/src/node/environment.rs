@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use api::quantity;
+use api::quantity::{Amount, Format};
 use k8s_openapi::api::core::v1::{
     ConfigMap, Container, EnvVarSource, Pod, ResourceFieldSelector, Secret,
 };
@@ -225,15 +225,11 @@ pub(crate) fn resource(container: &Container, reference: &ResourceFieldSelector)
     };
     let amount = list.as_ref()?.get(name)?;
     let divisor = reference.divisor.as_ref().filter(|text| text.0 != "0");
-    let read = |text| {
-        let read = if name == "cpu" {
-            quantity::milli
-        } else {
-            quantity::units
-        };
-        read(text).ok()
+    let read = |quantity| {
+        let amount = Amount::try_from(quantity).ok()?;
+        Some(amount.in_unit_of(name))
     };
-    let unit = if name == "cpu" { 1000 } else { 1 };
+    let unit = Amount::from_units(1, Format::DecimalSi).in_unit_of(name);
     let divisor = divisor.map_or(Some(unit), read)?;
     Some(
         read(amount)?

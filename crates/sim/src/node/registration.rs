@@ -211,14 +211,14 @@ fn quantities(amounts: &Amounts) -> BTreeMap<String, Quantity> {
     let mut list: BTreeMap<String, Quantity> = amounts
         .iter()
         .map(|(name, amount)| {
-            let amount = if name == "cpu" {
-                Amount::from_milli(*amount, Format::DecimalSi)
-            } else if name == "memory" || name.starts_with("hugepages-") {
-                Amount::from_units(*amount, Format::BinarySi)
+            let is_memory = name == "memory" || name.starts_with("hugepages-");
+            let format = if is_memory {
+                Format::BinarySi
             } else {
-                Amount::from_units(*amount, Format::DecimalSi)
+                Format::DecimalSi
             };
-            (name.clone(), Quantity(amount.to_string()))
+            let amount = Amount::of(name, *amount, format);
+            (name.clone(), amount.to_quantity())
         })
         .collect();
     list.insert("ephemeral-storage".to_owned(), Quantity(DISK.to_owned()));
