@@ -8,9 +8,11 @@
 //! machine (`rewrite`), programs of the stack are configured to listen on the address of their pod (`images`), and CPU sets are recorded
 //! and reported but never applied.
 //!
-//! Reading order: [`SimulatedNode`], `kubelet` (which pods run), `worker` (one pod), `status` (what is reported of a pod), `managers`.
+//! Reading order: [`SimulatedNode`], `control` (start and stop of its kubelet), `kubelet` (which pods run), `worker` (one pod), `status` (what is reported of a pod), `managers`.
 
 pub mod addresses;
+mod containers;
+mod control;
 mod endpoint;
 mod environment;
 mod events;
@@ -30,36 +32,26 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 
-use fixtures::machines::{Machine, format_cpu_list};
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::{WatchStreamExt as _, watcher};
-use nix::sys::signal::Signal as Number;
-use parking_lot::{Mutex, MutexGuard};
-use serde_json::json;
+use cluster_spec::kubelet::KubeletSettings;
+use cluster_spec::plan::NodePlan;
+use cri_runtime::control::Target;
+use cri_runtime::programs::device_plugin;
+use cri_runtime::programs::device_plugin::DeviceArg;
+use fixtures::machines::Machine;
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 pub use self::addresses::{Block, NodeAddresses};
 use self::events::Recorder;
-use self::kubelet::worker::snapshot::ContainerSnapshot;
 use self::kubelet::{ApiServer, Kubelet};
 use self::launcher::Launcher;
 use self::layout::Layout;
 pub use self::managers::Error as ManagersError;
 use self::managers::Managers;
-use self::status::facts::Run;
 pub use self::tls::ServingError;
-use cluster_spec::kubelet::KubeletSettings;
-use cluster_spec::plan::NodePlan;
-use cri_runtime::control::{ContainerFacts, ExecOutput, Signal, State, Target};
-use cri_runtime::programs::device_plugin;
-use cri_runtime::programs::device_plugin::DeviceArg;
 
-/// Time limit for a node to become ready with all devices.
-const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The podresources socket, relative to the kubelet's directory.
 const PODRESOURCES: &str = "pod-resources/kubelet.sock";
 /// Port of URLs without a port.
@@ -232,84 +224,6 @@ impl SimulatedNode {
         Ok(node)
     }
 
-    /// Starts the servers, registers the node and then starts the kubelet.
-    async fn run(&self) -> Result<(), Error> {
-        let kubelet = &self.kubelet;
-        self.abort_kubelet_tasks();
-        self.join_aborted().await;
-        let mut tasks = vec![kubelet.managers.serve().await?];
-        self.start_podresources().await?;
-        let listener = endpoint::listen(kubelet).await?;
-        let facts = registration::Facts {
-            taints: self.plan.taints.clone(),
-            port: endpoint::port(&listener)?,
-            boot_id: self.boot_id.clone(),
-        };
-        let tls = tls::serving(&kubelet.name, kubelet.addresses.node(), &self.authorities)?;
-        let endpoint_facts = Arc::new(endpoint::Facts {
-            settings: self.kubelet_settings(),
-            machine: self.plan.machine.clone(),
-            access: endpoint::Access::new(kubelet.client.clone(), &kubelet.name),
-        });
-        tasks.push(tokio::spawn(endpoint::serve(
-            Arc::clone(kubelet),
-            listener,
-            tls,
-            endpoint_facts,
-        )));
-        let registering = registration::register(kubelet, &facts);
-        let mut node = tokio::time::timeout(READY_TIMEOUT, registering)
-            .await
-            .map_err(|_| {
-                Error::NotReady(kubelet.name.clone(), "it is not registered".to_owned())
-            })?;
-        // Labels are applied once; later changes by others are kept.
-        if !self.is_labelled.load(Ordering::Acquire) {
-            if let Some(labelled) = self.label(&node).await? {
-                node = labelled;
-            }
-            self.is_labelled.store(true, Ordering::Release);
-        }
-        kubelet.apply_node(node.clone());
-        kubelet.set_running(true);
-        registration::record_start_events(kubelet);
-        let manifests = self.kubelet_settings().extra.remove("staticPodPath");
-        let manifests = manifests.and_then(|path| path.as_str().map(PathBuf::from));
-        tasks.push(tokio::spawn(kubelet::static_pods::follow(
-            Arc::clone(kubelet),
-            manifests,
-        )));
-        tasks.push(tokio::spawn(registration::report(
-            Arc::clone(kubelet),
-            facts,
-        )));
-        tasks.push(tokio::spawn(registration::renew(Arc::clone(kubelet), node)));
-        *lock(&self.kubelet_tasks) = tasks;
-        Ok(())
-    }
-
-    /// Applies the labels that an administrator sets; returns the labelled node if something was missing.
-    async fn label(&self, node: &Node) -> Result<Option<Node>, Error> {
-        let present = node.metadata.labels.clone().unwrap_or_default();
-        let missing: BTreeMap<&str, &str> = self
-            .plan
-            .labels
-            .iter()
-            .filter(|label| !present.contains_key(*label))
-            .map(|label| (label.as_str(), ""))
-            .collect();
-        if missing.is_empty() {
-            return Ok(None);
-        }
-        let patch = json!({ "metadata": { "labels": missing } });
-        let api: Api<Node> = Api::all(self.administrator.clone());
-        let patched = api
-            .patch(self.name(), &PatchParams::default(), &Patch::Merge(&patch))
-            .await
-            .map_err(Box::new)?;
-        Ok(Some(patched))
-    }
-
     fn plugins(&self) -> Vec<podresources::device_plugin::Plugin> {
         let devices = self.simulated_devices();
         devices
@@ -329,89 +243,6 @@ impl SimulatedNode {
     ) -> impl Iterator<Item = (&String, &Vec<fixtures::machines::Device>)> {
         let worker = self.plan.taints.is_empty();
         self.plan.machine.devices().iter().filter(move |_| worker)
-    }
-
-    fn abort_kubelet_tasks(&self) {
-        let mut tasks = std::mem::take(&mut *lock(&self.kubelet_tasks));
-        tasks.extend(lock(&self.podresources_task).take());
-        for task in &tasks {
-            task.abort();
-        }
-        lock(&self.aborted_tasks).append(&mut tasks);
-    }
-
-    /// Waits until the aborted tasks have ended and hold nothing any more.
-    async fn join_aborted(&self) {
-        let tasks = std::mem::take(&mut *lock(&self.aborted_tasks));
-        for task in tasks {
-            // The task was aborted, so its result does not matter.
-            let _ = task.await;
-        }
-    }
-
-    /// Stops the service of the podresources socket and closes all its connections. Returns the path of the socket once nothing is there
-    /// any more.
-    pub async fn stop_podresources(&self) -> PathBuf {
-        let task = lock(&self.podresources_task).take();
-        if let Some(task) = task {
-            task.abort();
-            lock(&self.aborted_tasks).push(task);
-        }
-        self.join_aborted().await;
-        self.kubelet.layout.kubelet(PODRESOURCES)
-    }
-
-    /// Serves the podresources socket again.
-    pub async fn start_podresources(&self) -> Result<(), Error> {
-        let task = self.kubelet.managers.serve_podresources().await?;
-        *lock(&self.podresources_task) = Some(task);
-        Ok(())
-    }
-
-    /// Waits until the API server reports the node as ready with all devices of its machine.
-    pub async fn ready(&self) -> Result<(), Error> {
-        let api: Api<Node> = Api::all(self.administrator.clone());
-        let mine = watcher::Config::default().fields(&format!("metadata.name={}", self.name()));
-        let mut nodes = Box::pin(watcher(api, mine).default_backoff().applied_objects());
-        let deadline = Instant::now() + READY_TIMEOUT;
-        let mut problem = "it has not reported yet".to_owned();
-        loop {
-            let next = futures::StreamExt::next(&mut nodes);
-            match tokio::time::timeout_at(deadline.into(), next).await {
-                Ok(Some(Ok(node))) => match self.not_ready_reason(&node) {
-                    None => return Ok(()),
-                    Some(text) => problem = text,
-                },
-                Ok(Some(Err(error))) => problem = error.to_string(),
-                Ok(None) | Err(_) => {
-                    return Err(Error::NotReady(self.name().to_owned(), problem));
-                }
-            }
-        }
-    }
-
-    /// Returns why a Node object does not show this node as ready, or `None` if it does.
-    fn not_ready_reason(&self, node: &Node) -> Option<String> {
-        let Some(status) = &node.status else {
-            return Some("it has not reported yet".to_owned());
-        };
-        let is_ready = status
-            .conditions
-            .iter()
-            .flatten()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        if !is_ready {
-            return Some("it is not ready".to_owned());
-        }
-        let missing = self.simulated_devices().find(|(resource, devices)| {
-            let allocatable = status
-                .allocatable
-                .as_ref()
-                .and_then(|list| list.get(*resource))
-                .and_then(|quantity| quantity.0.parse::<usize>().ok());
-            allocatable != Some(devices.len())
-        });
-        missing.map(|(resource, _)| format!("it does not report all of {resource}"))
     }
 
     pub(crate) fn plan(&self) -> &NodePlan {
@@ -451,143 +282,6 @@ impl SimulatedNode {
 
     /// Returns the settings of the last start of the kubelet.
     pub fn kubelet_settings(&self) -> KubeletSettings {
-        lock(&self.settings).clone()
+        self.settings.lock().clone()
     }
-
-    /// Stops the kubelet. The node goes silent; its containers live on.
-    pub fn stop_kubelet(&self) {
-        self.kubelet.set_running(false);
-        self.abort_kubelet_tasks();
-        self.kubelet.managers.disconnect_plugins();
-    }
-
-    /// Starts the stopped kubelet with its last settings; returns when the node is ready again.
-    pub async fn start_kubelet(&self) -> Result<(), Error> {
-        self.kubelet.restore_pods();
-        self.run().await?;
-        self.ready().await
-    }
-
-    /// Stops the kubelet, changes its settings, and starts it. As on a real node, the state of its CPU and memory managers is removed:
-    /// drain the node first, or its pods are admitted again.
-    ///
-    /// Returns when the kubelet reports the node ready with all devices. Containers live on.
-    pub async fn restart_kubelet(&self, settings: &KubeletSettings) -> Result<(), Error> {
-        self.stop_kubelet();
-        self.kubelet.managers.remove_state()?;
-        self.kubelet.managers.reset(&self.plan.machine, settings)?;
-        settings.clone_into(&mut self.settings.lock());
-        self.run().await?;
-        self.ready().await?;
-        self.kubelet.readmit_pods().await;
-        Ok(())
-    }
-
-    /// Stops the kubelet, changes its settings, and starts it with the existing state files. Containers live on, and pods keep their
-    /// resources.
-    ///
-    /// Like a real kubelet it does not start when the state does not fit the settings. It is stopped then, and [`Self::restart_kubelet`] or
-    /// the former settings start it again.
-    pub async fn reconfigure_kubelet(&self, settings: &KubeletSettings) -> Result<(), Error> {
-        self.stop_kubelet();
-        let refused = self.kubelet.managers.resume(&self.plan.machine, settings)?;
-        settings.clone_into(&mut self.settings.lock());
-        self.kubelet.evict_all(refused);
-        self.run().await?;
-        self.ready().await
-    }
-
-    fn running_container(&self, target: &Target) -> Result<ContainerSnapshot, Error> {
-        let snapshots = self.kubelet.snapshots();
-        let mut pods = snapshots.into_iter().filter(|snapshot| {
-            let metadata = &snapshot.pod.metadata;
-            metadata.namespace.as_ref() == Some(&target.namespace)
-                && metadata.name.as_ref() == Some(&target.pod)
-                && !snapshot.is_over
-        });
-        pods.find_map(|snapshot| {
-            let mut containers = snapshot.containers.into_iter();
-            containers.find(|seen| seen.name == target.container && seen.process.is_some())
-        })
-        .ok_or_else(|| Error::NotRunning(target.clone()))
-    }
-
-    /// Sends a signal to a running container; all but `TERM` go to each of its processes.
-    pub fn signal(&self, target: &Target, signal: Signal) -> Result<(), Error> {
-        let not_running = || Error::NotRunning(target.clone());
-        let process = self
-            .running_container(target)?
-            .process
-            .ok_or_else(not_running)?;
-        match signal {
-            Signal::Stop => process.signal_all(Number::SIGSTOP),
-            Signal::Cont => process.signal_all(Number::SIGCONT),
-            Signal::Kill => process.signal_all(Number::SIGKILL),
-            Signal::Term => {
-                process.signal(Number::SIGTERM);
-                Ok(())
-            }
-        }
-        .map_err(|_| not_running())
-    }
-
-    /// Runs a command in a running container.
-    pub async fn exec(
-        &self,
-        target: &Target,
-        command: &[&str],
-        limit: Duration,
-    ) -> Result<ExecOutput, Error> {
-        let seen = self.running_container(target)?;
-        let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
-        let output = self.kubelet.exec(&seen.env, &command, limit).await;
-        let output = output.map_err(Error::Exec)?;
-        Ok(ExecOutput {
-            exit_code: output.code,
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
-    }
-
-    /// Returns every container of the pods that the node knows, with the CPU sets that it would have.
-    pub fn containers(&self) -> Vec<ContainerFacts> {
-        let mut facts = Vec::new();
-        for snapshot in self.kubelet.snapshots() {
-            let metadata = &snapshot.pod.metadata;
-            let namespace = metadata.namespace.as_deref().unwrap_or_default();
-            let pod = metadata.name.as_deref().unwrap_or_default();
-            for seen in &snapshot.containers {
-                let Some(id) = &seen.id else { continue };
-                let (cpus, mems) = self.kubelet.managers.sets(namespace, pod, &seen.name);
-                let list = |ids: Vec<i64>| {
-                    let ids: Vec<u32> = ids
-                        .into_iter()
-                        .filter_map(|id| u32::try_from(id).ok())
-                        .collect();
-                    format_cpu_list(&ids)
-                };
-                let (state, exit_code) = match &seen.run {
-                    Run::Waiting { .. } => (State::Created, None),
-                    Run::Running { .. } => (State::Running, None),
-                    Run::Exited(end) => (State::Exited, Some(end.exit_code)),
-                };
-                facts.push(ContainerFacts {
-                    target: Target::new(namespace, pod, &seen.name),
-                    pod_uid: metadata.uid.clone().unwrap_or_default(),
-                    id: id.clone(),
-                    attempt: u32::try_from(seen.attempt).unwrap_or_default(),
-                    state,
-                    pid: seen.process.as_ref().map(launcher::Process::pid),
-                    exit_code,
-                    cpus: list(cpus),
-                    mems: list(mems),
-                });
-            }
-        }
-        facts
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
