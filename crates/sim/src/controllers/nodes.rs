@@ -4,45 +4,28 @@
 //! Follows the node lifecycle and taint eviction controllers of Kubernetes 1.35. Not implemented: rate limits of evictions, and the rule
 //! that no pod is evicted while all nodes are silent.
 
+pub(super) mod eviction;
+mod taints;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
+use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::watcher::Config;
-use parking_lot::{Mutex, MutexGuard};
-use serde_json::{Value, json};
+use parking_lot::Mutex;
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::events::Recorder;
 use super::mirror::{Mirror, ObjectKey};
-use super::placement::{self, NO_EXECUTE, NO_SCHEDULE};
+use super::placement::{self, NO_EXECUTE};
 use super::queue::Queue;
 use super::world::World;
 use super::{MANAGER, objects};
 
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
-const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-/// Condition, its state, and the taint that keeps new pods away in that state.
-const BY_CONDITION: &[(&str, &str, &str)] = &[
-    ("Ready", "False", NOT_READY),
-    ("Ready", "Unknown", UNREACHABLE),
-    (
-        "MemoryPressure",
-        "True",
-        "node.kubernetes.io/memory-pressure",
-    ),
-    ("DiskPressure", "True", "node.kubernetes.io/disk-pressure"),
-    (
-        "NetworkUnavailable",
-        "True",
-        "node.kubernetes.io/network-unavailable",
-    ),
-    ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
-];
 /// Conditions that become Unknown when a node is silent.
 const KUBELET_CONDITIONS: &[&str] = &["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
@@ -64,10 +47,6 @@ pub(crate) struct Controller {
     leaving: Mutex<HashMap<ObjectKey, (String, Instant)>>,
     events: Recorder,
     evictions: Recorder,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 impl Controller {
@@ -158,7 +137,7 @@ impl Controller {
 
     async fn monitor_health(&self, key: &ObjectKey) -> Result<(), kube::Error> {
         let Some(node) = self.world.nodes.get(key) else {
-            lock(&self.last_signs).remove(&key.name);
+            self.last_signs.lock().remove(&key.name);
             return Ok(());
         };
         let remaining = self.remaining_grace(&node);
@@ -184,7 +163,7 @@ impl Controller {
         let beat = condition(node, "Ready")
             .filter(|ready| ready.status != "Unknown")
             .and_then(|ready| Some(ready.last_heartbeat_time.as_ref()?.0.to_string()));
-        let mut signs = lock(&self.last_signs);
+        let mut signs = self.last_signs.lock();
         let now = Instant::now();
         let entry = signs
             .entry(objects::name(node).to_owned())
@@ -277,183 +256,6 @@ impl Controller {
                 Err(error) => tracing::debug!(%error, "Pod was not marked"),
             }
         }
-    }
-
-    /// Adds the taints that the conditions and the cordon of a node require, and removes those that nothing requires.
-    async fn taint(&self, node: &Arc<Node>) -> Result<(), kube::Error> {
-        let mut wanted: Vec<(&str, &str)> = Vec::new();
-        for (kind, state, taint) in BY_CONDITION {
-            let is = condition(node, kind).map(|held| held.status.as_str());
-            if is == Some(*state) {
-                wanted.push((taint, NO_SCHEDULE));
-                if *kind == "Ready" {
-                    wanted.push((taint, NO_EXECUTE));
-                }
-            }
-        }
-        let spec = node.spec.clone().unwrap_or_default();
-        if spec.unschedulable == Some(true) {
-            wanted.push((UNSCHEDULABLE, NO_SCHEDULE));
-        }
-        let ours = |taint: &Taint| {
-            let known = BY_CONDITION.iter().any(|(_, _, key)| *key == taint.key)
-                || taint.key == UNSCHEDULABLE;
-            let evicts =
-                taint.effect == NO_EXECUTE && (taint.key == NOT_READY || taint.key == UNREACHABLE);
-            known && taint.effect == NO_SCHEDULE || evicts
-        };
-        // A new node without conditions keeps its initial taint.
-        let has_ready = condition(node, "Ready").is_some();
-        let before = spec.taints.unwrap_or_default();
-        let mut after: Vec<Taint> = before
-            .iter()
-            .filter(|taint| {
-                !ours(taint)
-                    || wanted.contains(&(taint.key.as_str(), taint.effect.as_str()))
-                    || !has_ready && taint.key == NOT_READY
-            })
-            .cloned()
-            .collect();
-        for (key, effect) in wanted {
-            if !after
-                .iter()
-                .any(|taint| taint.key == key && taint.effect == effect)
-            {
-                after.push(Taint {
-                    key: key.to_owned(),
-                    effect: effect.to_owned(),
-                    time_added: Some(objects::now()),
-                    value: None,
-                });
-            }
-        }
-        if before == after {
-            return Ok(());
-        }
-        let taints = if after.is_empty() {
-            Value::Null
-        } else {
-            json!(after)
-        };
-        let patch = json!({
-            "metadata": {"resourceVersion": node.metadata.resource_version},
-            "spec": {"taints": taints},
-        });
-        let api: Api<Node> = Api::all(self.world.client.clone());
-        let written = api
-            .patch(objects::name(&**node), &params(), &Patch::Merge(patch))
-            .await?;
-        self.world.nodes.observe(written);
-        Ok(())
-    }
-
-    /// Removes a pod from a node with taints that it does not tolerate, or tolerates only for a time.
-    async fn evict(&self, key: &ObjectKey) -> Result<(), kube::Error> {
-        let found = self.world.pods.get(key).and_then(|pod| {
-            let node = objects::node_of(&pod)?;
-            let node = self.world.nodes.get(&ObjectKey::new("", node))?;
-            Some((pod, node))
-        });
-        let Some((pod, node)) = found.filter(|(pod, _)| !objects::deleting(&**pod)) else {
-            lock(&self.leaving).remove(key);
-            return Ok(());
-        };
-        let tolerations = pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.tolerations.clone())
-            .unwrap_or_default();
-        let mut least: Option<i64> = None;
-        let mut now = false;
-        let mut any = false;
-        for taint in placement::taints(&node, NO_EXECUTE) {
-            any = true;
-            let mut tolerated = false;
-            for toleration in tolerations
-                .iter()
-                .filter(|it| placement::tolerates(it, taint))
-            {
-                tolerated = true;
-                let seconds = toleration.toleration_seconds;
-                least = [least, seconds].into_iter().flatten().min();
-            }
-            now |= !tolerated;
-        }
-        if !any || !now && least.is_none() {
-            let cancelled = lock(&self.leaving).remove(key).is_some();
-            if cancelled {
-                let what = format!("Cancelling deletion of Pod {key}");
-                self.evictions.normal(&*pod, "TaintManagerEviction", what);
-            }
-            return Ok(());
-        }
-        if !now {
-            let wait = Duration::from_secs(least.unwrap_or(0).max(0).unsigned_abs());
-            let since = {
-                let mut leaving = lock(&self.leaving);
-                let uid = objects::uid(&*pod).to_owned();
-                let entry = leaving
-                    .entry(key.clone())
-                    .or_insert_with(|| (uid.clone(), Instant::now()));
-                if entry.0 != uid {
-                    *entry = (uid, Instant::now());
-                }
-                entry.1
-            };
-            let spent = since.elapsed();
-            if spent < wait {
-                self.pods.add_after(key.clone(), wait.saturating_sub(spent));
-                return Ok(());
-            }
-        }
-        lock(&self.leaving).remove(key);
-        let what = format!("Marking for deletion Pod {key}");
-        self.evictions.normal(&*pod, "TaintManagerEviction", what);
-        mark(
-            &self.world.pods,
-            &pod,
-            "DeletionByTaintManager",
-            "Taint manager: deleting due to NoExecute taint",
-            None,
-        )
-        .await?;
-        self.world.pods.delete(&pod, &DeleteParams::default()).await
-    }
-}
-
-/// Adds the condition `DisruptionTarget`: the cluster removes the pod, not its owner.
-pub(super) async fn mark(
-    pods: &Mirror<Pod>,
-    pod: &Pod,
-    reason: &str,
-    message: &str,
-    phase: Option<&str>,
-) -> Result<(), kube::Error> {
-    let mut conditions = pod
-        .status
-        .clone()
-        .and_then(|status| status.conditions)
-        .unwrap_or_default();
-    conditions.retain(|held| held.type_ != "DisruptionTarget");
-    conditions.push(k8s_openapi::api::core::v1::PodCondition {
-        type_: "DisruptionTarget".to_owned(),
-        status: "True".to_owned(),
-        reason: Some(reason.to_owned()),
-        message: Some(message.to_owned()),
-        last_transition_time: Some(objects::now()),
-        observed_generation: pod.metadata.generation,
-        last_probe_time: None,
-    });
-    let mut patch = json!({
-        "metadata": {"uid": objects::uid(pod)},
-        "status": {"conditions": conditions},
-    });
-    if let Some(phase) = phase {
-        patch["status"]["phase"] = json!(phase);
-    }
-    match pods.patch_status(pod, &patch).await {
-        Err(error) if objects::code(&error) != 404 => Err(error),
-        _ => Ok(()),
     }
 }
 

@@ -116,7 +116,7 @@ impl Controller {
         if !objects::terminal(pod) {
             if let Some(why) = why {
                 let reason = "DeletionByPodGC";
-                nodes::mark(&self.world.pods, pod, reason, why, Some("Failed")).await?;
+                nodes::eviction::mark(&self.world.pods, pod, reason, why, Some("Failed")).await?;
             } else {
                 let patch = serde_json::json!({"status": {"phase": "Failed"}});
                 if let Err(error) = self.world.pods.patch_status(pod, &patch).await
