@@ -7,37 +7,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
-use k8s_openapi::api::core::v1::{
-    Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod,
-    PodSpec, Toleration,
-};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use self::tie::{should_run_on, target};
 use super::events::Recorder;
 use super::mirror::ObjectKey;
-use super::placement::{self, NO_EXECUTE, NO_SCHEDULE};
 use super::queue::Queue;
 use super::world::World;
 use super::{objects, pods, selectors};
 
 mod revisions;
+mod status;
+mod tie;
 mod update;
 
 /// Label of a pod with the hash of the revision of its template.
 const HASH: &str = "controller-revision-hash";
-/// Taints that pods of every DaemonSet tolerate.
-const TOLERATED: &[(&str, &str)] = &[
-    ("node.kubernetes.io/not-ready", NO_EXECUTE),
-    ("node.kubernetes.io/unreachable", NO_EXECUTE),
-    ("node.kubernetes.io/disk-pressure", NO_SCHEDULE),
-    ("node.kubernetes.io/memory-pressure", NO_SCHEDULE),
-    ("node.kubernetes.io/pid-pressure", NO_SCHEDULE),
-    ("node.kubernetes.io/unschedulable", NO_SCHEDULE),
-];
-/// Taint that pods in the host network tolerate as well.
-const NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
 /// Backoff before a failed pod on a node is replaced again; it doubles with each further failure.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// Longest backoff.
@@ -311,64 +299,6 @@ impl Controller {
         let removed = pods::delete(&self.world.pods, &self.events, set, surplus).await;
         made.and(removed)
     }
-
-    async fn store_status(
-        &self,
-        set: &DaemonSet,
-        nodes: &[Arc<Node>],
-        hash: &str,
-    ) -> Result<(), kube::Error> {
-        let by_node = self.by_node(set).await?;
-        let min_ready = set
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.min_ready_seconds)
-            .unwrap_or(0);
-        let before = set.status.clone().unwrap_or_default();
-        let mut status = DaemonSetStatus {
-            observed_generation: set.metadata.generation,
-            collision_count: before.collision_count,
-            conditions: before.conditions.clone(),
-            ..DaemonSetStatus::default()
-        };
-        let (mut available, mut updated) = (0, 0);
-        let mut next: Option<Duration> = None;
-        for node in nodes {
-            let (run, _) = should_run_on(set, node);
-            let pod = by_node
-                .get(objects::name(&**node))
-                .and_then(|pods| pods.first());
-            match (run, pod) {
-                (true, None) => status.desired_number_scheduled += 1,
-                (true, Some(pod)) => {
-                    status.desired_number_scheduled += 1;
-                    status.current_number_scheduled += 1;
-                    status.number_ready += i32::from(objects::ready(pod));
-                    match objects::available(pod, min_ready) {
-                        Ok(()) => available += 1,
-                        Err(wait) => next = [next, wait].into_iter().flatten().min(),
-                    }
-                    updated += i32::from(update::is_updated(set, pod, hash));
-                }
-                (false, Some(_)) => status.number_misscheduled += 1,
-                (false, None) => {}
-            }
-        }
-        let nonzero = |number: i32| (number != 0).then_some(number);
-        status.number_available = nonzero(available);
-        status.updated_number_scheduled = nonzero(updated);
-        status.number_unavailable = nonzero(status.desired_number_scheduled - available);
-        if let Some(next) = next {
-            self.queue.add_after(ObjectKey::of(&set.metadata), next);
-        }
-        if set.status.as_ref() == Some(&status) {
-            return Ok(());
-        }
-        let mut object = set.clone();
-        object.status = Some(status);
-        self.world.daemon_sets.replace_status(&object).await?;
-        Ok(())
-    }
 }
 
 /// Sorts pods: those with a node first, then by age, the oldest first.
@@ -383,75 +313,7 @@ fn sort(pods: &mut [Arc<Pod>]) {
     });
 }
 
-/// Returns the node that a pod is bound to; for an unbound pod, the node that its affinity names.
-fn target(pod: &Pod) -> Option<String> {
-    if let Some(node) = objects::node_of(pod) {
-        return Some(node.to_owned());
-    }
-    let affinity = pod
-        .spec
-        .as_ref()?
-        .affinity
-        .as_ref()?
-        .node_affinity
-        .as_ref()?;
-    let terms = affinity
-        .required_during_scheduling_ignored_during_execution
-        .as_ref()?;
-    terms
-        .node_selector_terms
-        .iter()
-        .flat_map(|term| term.match_fields.iter().flatten())
-        .filter(|field| field.key == "metadata.name" && field.operator == "In")
-        .find_map(|field| match field.values.as_deref() {
-            Some([node]) => Some(node.clone()),
-            _ => None,
-        })
-}
-
-fn toleration(key: &str, effect: &str) -> Toleration {
-    Toleration {
-        key: Some(key.to_owned()),
-        operator: Some("Exists".to_owned()),
-        effect: Some(effect.to_owned()),
-        ..Toleration::default()
-    }
-}
-
-/// Adds the tolerations that every pod of a DaemonSet has.
-fn add_tolerations(spec: &mut PodSpec) {
-    let network = spec.host_network == Some(true);
-    let list = spec.tolerations.get_or_insert_default();
-    let network = network.then_some((NETWORK_UNAVAILABLE, NO_SCHEDULE));
-    for (key, effect) in TOLERATED.iter().copied().chain(network) {
-        let wanted = toleration(key, effect);
-        if !list.contains(&wanted) {
-            list.push(wanted);
-        }
-    }
-}
-
-/// Returns whether a new pod belongs on a node, and whether an existing pod may stay there.
-fn should_run_on(set: &DaemonSet, node: &Node) -> (bool, bool) {
-    let mut spec = set
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.template.spec.clone())
-        .unwrap_or_default();
-    let named = spec.node_name.as_deref().filter(|name| !name.is_empty());
-    if named.is_some_and(|name| name != objects::name(node)) || !placement::selected(&spec, node) {
-        return (false, false);
-    }
-    add_tolerations(&mut spec);
-    let tolerations = spec.tolerations.unwrap_or_default();
-    let all_tolerated = |effect| {
-        placement::taints(node, effect).all(|taint| placement::tolerated(&tolerations, taint))
-    };
-    let stay = all_tolerated(NO_EXECUTE);
-    (stay && all_tolerated(NO_SCHEDULE), stay)
-}
-
-/// Returns the pod for a node. Node affinity ties it to the node, and the scheduler places it.
+/// Returns the pod for a node.
 fn pod_for(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     let template = set.spec.clone().unwrap_or_default().template;
     let mut pod = pods::from_template(&template, set);
@@ -460,21 +322,6 @@ fn pod_for(set: &DaemonSet, node: &str, hash: &str) -> Pod {
         labels.insert("pod-template-generation".to_owned(), generation.to_string());
     }
     labels.insert(HASH.to_owned(), hash.to_owned());
-    let spec = pod.spec.get_or_insert_default();
-    add_tolerations(spec);
-    let affinity = spec.affinity.get_or_insert_with(Affinity::default);
-    let affinity = affinity
-        .node_affinity
-        .get_or_insert_with(NodeAffinity::default);
-    affinity.required_during_scheduling_ignored_during_execution = Some(NodeSelector {
-        node_selector_terms: vec![NodeSelectorTerm {
-            match_fields: Some(vec![NodeSelectorRequirement {
-                key: "metadata.name".to_owned(),
-                operator: "In".to_owned(),
-                values: Some(vec![node.to_owned()]),
-            }]),
-            match_expressions: None,
-        }],
-    });
+    tie::to_node(pod.spec.get_or_insert_default(), node);
     pod
 }

@@ -6,7 +6,8 @@ use k8s_openapi::api::apps::v1::{DaemonSet, RollingUpdateDaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Controller, HASH, should_run_on};
+use super::tie::should_run_on;
+use super::{Controller, HASH};
 use crate::controllers::objects;
 
 fn rolling(set: &DaemonSet) -> Option<&RollingUpdateDaemonSet> {
