@@ -8,7 +8,8 @@
 //! machine (`rewrite`), programs of the stack are configured to listen on the address of their pod (`images`), and CPU sets are recorded
 //! and reported but never applied.
 //!
-//! Reading order: [`SimulatedNode`], `control` (start and stop of its kubelet), `kubelet` (which pods run), `worker` (one pod), `status` (what is reported of a pod), `managers`.
+//! Reading order: [`SimulatedNode`], `control` (start and stop of its kubelet), `kubelet` (which pods run), `worker` (one pod), `status`
+//! (what is reported of a pod), `managers`.
 
 pub mod addresses;
 mod containers;

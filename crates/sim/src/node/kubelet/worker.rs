@@ -2,6 +2,8 @@
 //!
 //! A worker is one task. It takes signals (the object changed, a process ended, a probe answered) from a queue, does what is due next, and
 //! reports to the API server.
+//!
+//! Reading order: [`Worker`], `signals`, `sandbox`, `due`, `start`, `stop`, `publish`.
 
 mod due;
 mod hooks;
