@@ -3,11 +3,13 @@
 //! As in the real controller, the conditions of the namespace show what is left and what holds it. The real controller waits five seconds
 //! before it begins, so that all API servers know of the deletion. Here there is only one API server, so the wait is left out.
 
+mod conditions;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams, PropagationPolicy};
 use serde_json::json;
@@ -164,7 +166,7 @@ async fn write_conditions(
     let mut after = before.clone();
     after.phase = Some("Terminating".to_owned());
     let held = before.conditions.as_deref().unwrap_or_default();
-    after.conditions = Some(conditions(held, remaining));
+    after.conditions = Some(conditions::of(held, remaining));
     if after == before {
         return Ok(());
     }
@@ -174,98 +176,6 @@ async fn write_conditions(
     api.replace_status(objects::name(namespace), &params, &object)
         .await?;
     Ok(())
-}
-
-/// Returns the conditions; those that did not change keep their times.
-fn conditions(before: &[NamespaceCondition], remaining: &Remaining) -> Vec<NamespaceCondition> {
-    let listed = |counts: &BTreeMap<String, usize>, between: &str| {
-        let counts = counts.iter();
-        let texts: Vec<String> = counts
-            .map(|(what, count)| format!("{what} {between} {count} resource instances"))
-            .collect();
-        texts.join(", ")
-    };
-    let failed = !remaining.failures.is_empty();
-    let remains = !remaining.objects.is_empty();
-    let held = !remaining.finalizers.is_empty();
-    let all = [
-        (
-            "NamespaceDeletionDiscoveryFailure",
-            false,
-            "ResourcesDiscovered",
-            "All resources successfully discovered".to_owned(),
-        ),
-        (
-            "NamespaceDeletionGroupVersionParsingFailure",
-            false,
-            "ParsedGroupVersions",
-            "All legacy kube types successfully parsed".to_owned(),
-        ),
-        if failed {
-            let message = format!(
-                "Failed to delete all resource types, {} remaining: {}",
-                remaining.failures.len(),
-                remaining.failures.join(", ")
-            );
-            let reason = "ContentDeletionFailed";
-            ("NamespaceDeletionContentFailure", true, reason, message)
-        } else {
-            (
-                "NamespaceDeletionContentFailure",
-                false,
-                "ContentDeleted",
-                "All content successfully deleted, may be waiting on finalization".to_owned(),
-            )
-        },
-        if remains {
-            let listed = listed(&remaining.objects, "has");
-            let message = format!("Some resources are remaining: {listed}");
-            let reason = "SomeResourcesRemain";
-            ("NamespaceContentRemaining", true, reason, message)
-        } else {
-            (
-                "NamespaceContentRemaining",
-                false,
-                "ContentRemoved",
-                "All content successfully removed".to_owned(),
-            )
-        },
-        if held {
-            let listed = listed(&remaining.finalizers, "in");
-            let message =
-                format!("Some content in the namespace has finalizers remaining: {listed}");
-            let reason = "SomeFinalizersRemain";
-            ("NamespaceFinalizersRemaining", true, reason, message)
-        } else {
-            (
-                "NamespaceFinalizersRemaining",
-                false,
-                "ContentHasNoFinalizers",
-                "All content-preserving finalizers finished".to_owned(),
-            )
-        },
-    ];
-    let ours = all.map(|(kind, is, reason, message)| {
-        let new = NamespaceCondition {
-            type_: kind.to_owned(),
-            status: if is { "True" } else { "False" }.to_owned(),
-            reason: Some(reason.to_owned()),
-            message: Some(message),
-            last_transition_time: Some(objects::now()),
-        };
-        let old = before.iter().find(|held| held.type_ == kind);
-        match old {
-            Some(old) if old.status == new.status && old.message == new.message => old.clone(),
-            _ => new,
-        }
-    });
-    let mut conditions: Vec<NamespaceCondition> = before
-        .iter()
-        .filter(|held| ours.iter().all(|new| new.type_ != held.type_))
-        .cloned()
-        .collect();
-    conditions.extend(ours);
-    conditions
 }
 
 /// Removes the finalizer. The namespace is gone once no finalizer is left.
