@@ -3,9 +3,10 @@
 use judges::kubelet::random::Random;
 use serde_json::{Value, json};
 
-use super::cases::{
-    Case, app, expression, neighbourhood, pick, push, resources, selector, sized, term, toleration,
-};
+use super::case::{Case, pick, push};
+use super::cases::nodes::{expression, toleration};
+use super::cases::resources::{resources, sized};
+use super::cases::zones::{app, neighbourhood, selector, term};
 
 /// The plugin that pins pods to the nodes of their case.
 pub(super) const HELD_BY: &str = "NodeAffinity";

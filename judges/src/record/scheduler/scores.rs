@@ -1,22 +1,23 @@
 //! The score of each node by each score plugin of a real kube-scheduler, from its log at the highest verbosity.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use testbed::api_server::ApiServer;
 use testbed::lane::Lane;
 
-use super::cases::Case;
+use super::case::Case;
+use super::objects::create;
+use super::process::Scheduler;
 use super::score_cases::{self, Variant};
-use super::{Args, CONCURRENCY, Scheduler, VERDICT_TIMEOUT, create};
+use super::verdicts::wait_for_verdicts;
+use super::{Args, CONCURRENCY};
 
 /// A case and its scores: one line of the corpus.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -123,36 +124,6 @@ async fn create_all(client: Client, case: Case) -> anyhow::Result<Case> {
             .with_context(|| format!("cannot make the {} of {}", kind.kind, case.id))?;
     }
     Ok(case)
-}
-
-/// Waits until every pod has a node, or is known to be unschedulable.
-async fn wait_for_verdicts(client: &Client, wanted: usize) -> anyhow::Result<()> {
-    let api: Api<Pod> = Api::all(client.clone());
-    let params = ListParams::default().fields("metadata.name=pod");
-    let deadline = Instant::now() + VERDICT_TIMEOUT;
-    let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
-    loop {
-        tick.tick().await;
-        let pods = api.list(&params).await.context("cannot list pods")?;
-        let decided = pods.iter().filter(|pod| has_verdict(pod)).count();
-        if decided == wanted {
-            return Ok(());
-        }
-        ensure!(
-            Instant::now() < deadline,
-            "{decided} of {wanted} pods have a verdict"
-        );
-    }
-}
-
-fn has_verdict(pod: &Pod) -> bool {
-    let mut conditions = pod
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    pod.spec.iter().any(|spec| spec.node_name.is_some())
-        || conditions
-            .any(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
 }
 
 /// Parses the scores of a plugin for the pod of a case: `"Plugin scored node for pod" pod="c1/pod" plugin="P" node="c1-0" score=42`.

@@ -5,7 +5,7 @@
 use judges::kubelet::random::Random;
 use serde_json::{Value, json};
 
-use super::{Case, pick, push};
+use crate::record::scheduler::case::{Case, pick, push};
 
 const GIB: u64 = 1 << 30;
 const ZONES: [&str; 4] = [
