@@ -1,6 +1,6 @@
 //! Waiting in tests that look at programs from outside.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -8,22 +8,21 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Looks until `check` returns a value, which is returned.
 ///
 /// # Errors
-/// Returns what the last look saw, the error of `check`, when there is no value within the limit.
+/// Returns what the last look saw, the error of `check`, when there is no value within the limit. A look that hangs ends with the limit, too.
 pub async fn eventually<T>(
     limit: Duration,
-    check: impl AsyncFn() -> Result<T, String>,
+    mut check: impl AsyncFnMut() -> Result<T, String>,
 ) -> Result<T, String> {
-    let deadline = Instant::now() + limit;
-    loop {
-        match check().await {
-            Ok(value) => return Ok(value),
-            Err(seen) if Instant::now() >= deadline => {
-                return Err(format!(
-                    "not within {} s, seen last: {seen}",
-                    limit.as_secs()
-                ));
+    let mut last = "nothing".to_owned();
+    let looks = async {
+        loop {
+            match check().await {
+                Ok(value) => return value,
+                Err(seen) => last = seen,
             }
-            Err(_) => tokio::time::sleep(PAUSE).await,
+            tokio::time::sleep(PAUSE).await;
         }
-    }
+    };
+    let found = tokio::time::timeout(limit, looks).await;
+    found.map_err(|_| format!("not within {} s, seen last: {last}", limit.as_secs()))
 }

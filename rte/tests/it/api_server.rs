@@ -15,8 +15,6 @@ use tokio::sync::{broadcast, watch};
 
 /// How long tests wait for an expected event. Longer than the exporter's 20 s limit for an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
-/// Interval of polling where no event reports a change.
-pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(crate) const NRTS: &str = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies";
 
@@ -148,12 +146,11 @@ impl ApiServer {
     /// Sends an event of this pod to the watches of pods; waits until there is a watch.
     pub(crate) async fn send_pod_event(&self, pod: &Value) {
         let line = json!({"type": "MODIFIED", "object": pod});
-        let sent = async {
-            while self.pods.send(format!("{line}\n")).is_err() {
-                tokio::time::sleep(POLL_INTERVAL).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, sent).await.unwrap();
+        let sent = testbed::eventually(PATIENCE, async || {
+            let sent = self.pods.send(format!("{line}\n"));
+            sent.map_err(|_| "no watch of pods".to_owned())
+        });
+        sent.await.unwrap();
     }
 
     /// Returns the body of a watch, which stays open until the client disconnects.

@@ -3,7 +3,7 @@
 use apiserver::{Options, Running, Server, User};
 use serde_json::{Value, json};
 
-use crate::api_server::{NRTS, PATIENCE, POLL_INTERVAL};
+use crate::api_server::{NRTS, PATIENCE};
 use crate::scene::{Scene, condition, cpus};
 
 /// A scene with the embedded API server, and an administrator's client for it.
@@ -75,18 +75,14 @@ impl Cluster {
     }
 
     async fn wait_for(&self, path: &str, what: impl Fn(&Value) -> bool) {
-        let mut last = None;
-        let found = async {
-            loop {
-                last = self.get(path).await;
-                if last.as_ref().is_some_and(&what) {
-                    return;
-                }
-                tokio::time::sleep(POLL_INTERVAL).await;
-            }
-        };
-        let found = tokio::time::timeout(PATIENCE, found).await;
-        assert!(found.is_ok(), "{path} is {last:#?}");
+        let found = testbed::eventually(PATIENCE, async || {
+            let object = self.get(path).await;
+            let is_right = object.as_ref().is_some_and(&what);
+            is_right
+                .then_some(())
+                .ok_or_else(|| format!("{path} is {object:#?}"))
+        });
+        found.await.unwrap();
     }
 
     /// Waits until the condition about writes has this status.

@@ -10,7 +10,7 @@ use podresources::v1::pod_resources_lister_server::{PodResourcesLister, PodResou
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use crate::api_server::{PATIENCE, POLL_INTERVAL};
+use crate::api_server::PATIENCE;
 
 /// The answers of the kubelet; with `None` pods it refuses to list them.
 #[derive(Clone, Default)]
@@ -55,12 +55,11 @@ impl Kubelet {
     /// Waits until the pods have been listed `times` more times.
     pub(crate) async fn listed(&self, times: usize) {
         let enough = self.lists() + times;
-        let listed = async {
-            while self.lists() < enough {
-                tokio::time::sleep(POLL_INTERVAL).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, listed).await.unwrap();
+        let listed = testbed::eventually(PATIENCE, async || match self.lists() {
+            lists if lists < enough => Err(format!("{lists} of {enough} lists")),
+            _ => Ok(()),
+        });
+        listed.await.unwrap();
     }
 
     /// Serves until the test ends.

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::api_server::{NRTS, PATIENCE, POLL_INTERVAL};
+use crate::api_server::{NRTS, PATIENCE};
 use crate::scene::{Metrics, POD, Scene, condition, cpus, outcome, output, pod, terminate};
 
 #[tokio::test]
@@ -119,19 +119,17 @@ async fn period_publishes_without_notifications_and_identical_content_is_not_wri
     let first = scene.nrt(periodic).await;
 
     // enough cycles for a resync: each of them reads the object
-    let resyncs = || async {
-        let mut seen = 0;
-        while seen < 15 {
-            seen += scene
-                .server
-                .requests()
-                .iter()
-                .filter(|line| line.as_str() == "GET /worker-0")
-                .count();
-            tokio::time::sleep(POLL_INTERVAL).await;
+    let mut seen = 0;
+    let resyncs = testbed::eventually(PATIENCE, async || {
+        let requests = scene.server.requests();
+        let reads = requests.iter().filter(|line| *line == "GET /worker-0");
+        seen += reads.count();
+        if seen < 15 {
+            return Err(format!("{seen} reads"));
         }
-    };
-    tokio::time::timeout(PATIENCE, resyncs()).await.unwrap();
+        Ok(())
+    });
+    resyncs.await.unwrap();
     let later = scene.nrt(|_| true).await;
     assert_eq!(
         later["metadata"]["resourceVersion"],

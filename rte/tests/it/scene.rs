@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use crate::api_server::{ApiServer, NRTS, PATIENCE, POLL_INTERVAL};
+use crate::api_server::{ApiServer, NRTS, PATIENCE};
 use crate::kubelet::Kubelet;
 
 pub(crate) const POD: &str = "/api/v1/namespaces/numaresources/pods/rte-x";
@@ -215,18 +215,14 @@ impl Metrics {
 
     /// Waits for an answer that `is_right` accepts.
     pub(crate) async fn answers(&self, path: &str, is_right: impl Fn(&str) -> bool) {
-        let mut last = String::new();
-        let right = async {
-            loop {
-                last = self.ask(path).await;
-                if is_right(&last) {
-                    return;
-                }
-                tokio::time::sleep(POLL_INTERVAL).await;
+        let right = testbed::eventually(PATIENCE, async || {
+            let answer = self.ask(path).await;
+            if is_right(&answer) {
+                return Ok(());
             }
-        };
-        let right = tokio::time::timeout(PATIENCE, right).await;
-        assert!(right.is_ok(), "{path} answers {last}");
+            Err(format!("{path} answers {answer}"))
+        });
+        right.await.unwrap();
     }
 }
 

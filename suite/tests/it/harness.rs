@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -17,9 +17,6 @@ use suite::session::Session;
 use suite::setup::Options;
 use tokio::runtime::{Builder, Runtime};
 
-/// Time between two polls.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
-
 /// Returns a runtime for clusters and their clients.
 pub(crate) fn runtime() -> Runtime {
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -30,28 +27,13 @@ pub(crate) fn runtime() -> Runtime {
         .expect("a runtime can be made")
 }
 
-/// Polls until the check succeeds, and returns what it found. When the time is up, returns its last error, which says what was seen.
-pub(crate) async fn within<T>(
-    limit: Duration,
-    check: impl AsyncFn() -> Result<T, String>,
-) -> Result<T, String> {
-    let started = Instant::now();
-    loop {
-        let result = check().await;
-        if result.is_ok() || started.elapsed() > limit {
-            return result;
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-}
-
-/// Like [`within`], for what must be so in time.
+/// Waits until the check succeeds, and returns what it found.
 pub(crate) async fn eventually<T>(
     what: &str,
     limit: Duration,
     check: impl AsyncFn() -> Result<T, String>,
 ) -> T {
-    let found = within(limit, check).await;
+    let found = testbed::eventually(limit, check).await;
     found
         .map_err(|seen| format!("{what}: {seen}"))
         .expect("it is so in time")

@@ -1,7 +1,7 @@
 //! Faults of whole embedded clusters: their effects, and the recovery afterwards. Root is not needed.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster_faults::socket::SocketFault;
 use cluster_faults::{Disturbance, Error, Faults, Process, Schedule, Step, Targets};
@@ -20,8 +20,6 @@ use crate::cluster::harness::HELPER;
 
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Interval of the polls.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Duration in milliseconds of a disturbance that the test ends itself.
 const UNTIL_STOPPED: u64 = 3_600_000;
 
@@ -137,17 +135,8 @@ impl TestCluster {
 }
 
 async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match check().await {
-            Ok(value) => return value,
-            Err(seen) => assert!(
-                Instant::now() < deadline,
-                "never: {what}; seen last: {seen}"
-            ),
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
+    let found = testbed::eventually(PATIENCE, check).await;
+    found.map_err(|seen| format!("{what}: {seen}")).unwrap()
 }
 
 /// Returns a schedule of one disturbance, which lasts until the test ends it.

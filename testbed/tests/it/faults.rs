@@ -229,12 +229,11 @@ async fn a_socket_passes_hangs_answers_garbage_refuses_and_is_given_back() {
     let waited = tokio::time::timeout(Duration::from_millis(50), ask(&mut hanging));
     assert!(waited.await.is_err());
     // The proxy may not have counted the connection yet.
-    let counted = async {
-        while proxy.affected() < 4 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, counted).await.unwrap();
+    let counted = testbed::eventually(PATIENCE, async || match proxy.affected() {
+        affected if affected < 4 => Err(format!("{affected} connections")),
+        _ => Ok(()),
+    });
+    counted.await.unwrap();
     // The closed connection counts too: it met the first fault.
     assert_eq!(proxy.affected(), 4);
 

@@ -5,12 +5,13 @@ mod harness;
 mod isolation;
 mod network;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cri_runtime::control::{Signal, State, Target};
 use harness::{DEADLINE, IMAGE, Node, children_of, mk_container};
 use podresources::cri::v1 as cri;
 use podresources::cri::v1::ContainerState::{ContainerExited, ContainerRunning};
+use testbed::eventually;
 
 fn security(config: &mut cri::ContainerConfig) -> &mut cri::LinuxContainerSecurityContext {
     let linux = config.linux.get_or_insert_default();
@@ -252,11 +253,11 @@ async fn signals_of_the_control_socket_freeze_and_kill() {
         stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
     };
     node.control.signal(&target, Signal::Stop).unwrap();
-    let start = Instant::now();
-    while state() != 'T' {
-        assert!(start.elapsed() < DEADLINE);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let stopped = eventually(DEADLINE, async || match state() {
+        'T' => Ok(()),
+        other => Err(format!("its state is {other}")),
+    });
+    stopped.await.unwrap();
     assert_eq!(node.status(&container).await.state(), ContainerRunning);
     node.control.signal(&target, Signal::Cont).unwrap();
     node.control.signal(&target, Signal::Kill).unwrap();
@@ -277,8 +278,7 @@ async fn stats_count_the_processes_of_a_container() {
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
     let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; exec /bin/sleep infinity";
     let container = node.run(&sandbox, &["sh", "-c", busy]).await;
-    let start = Instant::now();
-    loop {
+    let counted = eventually(DEADLINE, async || {
         let answer = node
             .runtime
             .container_stats(cri::ContainerStatsRequest {
@@ -290,11 +290,11 @@ async fn stats_count_the_processes_of_a_container() {
         let memory = stats.memory.unwrap().rss_bytes.unwrap().value;
         let cpu = stats.cpu.unwrap().usage_core_nano_seconds.unwrap().value;
         if memory > 0 && cpu > 0 {
-            break;
+            return Ok(());
         }
-        assert!(start.elapsed() < DEADLINE);
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        Err(format!("{memory} bytes, {cpu} ns"))
+    });
+    counted.await.unwrap();
 }
 
 #[tokio::test]
@@ -310,12 +310,12 @@ async fn containers_end_with_their_node() {
     let containers = children_of(node.pid());
     assert_eq!(containers.len(), 2);
     node.kill();
-    let start = Instant::now();
-    while containers
-        .iter()
-        .any(|pid| fs_err::metadata(format!("/proc/{pid}")).is_ok())
-    {
-        assert!(start.elapsed() < DEADLINE, "containers outlived their node");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let ended = eventually(DEADLINE, async || {
+        let mut left = containers.iter();
+        if left.any(|pid| fs_err::metadata(format!("/proc/{pid}")).is_ok()) {
+            return Err("containers outlived their node".to_owned());
+        }
+        Ok(())
+    });
+    ended.await.unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -17,6 +17,7 @@ use podresources::v1::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerResources,
     ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
 };
+use testbed::eventually;
 use tokio::sync::mpsc;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -116,14 +117,11 @@ async fn through_proxy(more: &[&str]) -> (Vec<i64>, Vec<i64>) {
     arguments.extend(more);
     let mut proxy = Running::start(&arguments);
     let mut client = PodResourcesListerClient::new(proxied.channel());
-    let start = Instant::now();
-    let pods = loop {
-        match client.list(ListPodResourcesRequest {}).await {
-            Ok(answer) => break answer.into_inner().pod_resources,
-            Err(error) => assert!(start.elapsed() < DEADLINE, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
+    let listed = eventually(DEADLINE, async || {
+        let answer = client.list(ListPodResourcesRequest {}).await;
+        answer.map_err(|error| error.to_string())
+    });
+    let pods = listed.await.unwrap().into_inner().pod_resources;
     let allocatable = client
         .get_allocatable_resources(AllocatableResourcesRequest {})
         .await

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::openshift::machine_config::{KubeletConfig, MachineConfigPool, MachineConfigPoolStatus};
 use cluster_spec::flavour::Flavour;
@@ -19,14 +19,13 @@ use programs::kubernetes::{self, SearchPath};
 use rstest::rstest;
 use serde_json::{Value, json};
 use testbed::embedded::EmbeddedSpec;
+use testbed::eventually;
 use testbed::lane::{Cluster, Lane, Spec};
 
 use crate::cluster::harness::HELPER;
 
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(3);
-/// Interval of the polls.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const POOL: &str = "numa-container";
 const GENERATED: &str = "99-numa-container-generated-kubelet";
 
@@ -96,21 +95,15 @@ impl TestCluster {
         &self,
         is_right: impl Fn(&MachineConfigPoolStatus) -> bool,
     ) -> MachineConfigPoolStatus {
-        let started = Instant::now();
-        loop {
-            let status = self
-                .pools
-                .get(POOL)
-                .await
-                .unwrap()
-                .status
-                .unwrap_or_default();
+        let found = eventually(PATIENCE, async || {
+            let pool = self.pools.get(POOL).await.unwrap();
+            let status = pool.status.unwrap_or_default();
             if is_right(&status) {
-                return status;
+                return Ok(status);
             }
-            assert!(started.elapsed() < PATIENCE, "{status:?}");
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+            Err(format!("{status:?}"))
+        });
+        found.await.unwrap()
     }
 
     /// Returns the topology manager policy that a running kubelet reports.

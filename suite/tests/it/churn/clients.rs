@@ -22,7 +22,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{CLIENTS, TIMEOUT};
-use crate::harness::within;
 
 const NAMESPACE: &str = "churn";
 /// This many ended pods prove that pods were created, placed and run since: each client had at most one pod before.
@@ -261,7 +260,7 @@ impl Churn {
             .await;
         patched.map_err(|error| error.to_string())?;
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), names::NAMESPACE);
-        within(TIMEOUT, async || {
+        testbed::eventually(TIMEOUT, async || {
             let deployment = deployments.get(names::SCHEDULER).await;
             let status = deployment.ok().and_then(|deployment| deployment.status);
             let status = status.unwrap_or_default();
@@ -284,7 +283,7 @@ impl Churn {
     /// Waits until a scheduler holds the lease.
     pub(super) async fn wait_for_leader(&self) -> Result<(), String> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), names::NAMESPACE);
-        within(TIMEOUT, async || {
+        testbed::eventually(TIMEOUT, async || {
             let lease = leases.get_opt(names::SCHEDULER_LEASE).await;
             let spec = lease.ok().flatten().and_then(|lease| lease.spec);
             let holder = spec.and_then(|spec| spec.holder_identity);

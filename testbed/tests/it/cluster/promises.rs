@@ -1,7 +1,7 @@
 //! The guarantees of a cluster for its pods. Each check leaves the cluster without pods.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster_spec::kubelet::{KubeletSettings, TopologyScope};
 use cluster_spec::subnet::KUBERNETES_SERVICE;
@@ -16,6 +16,7 @@ use kube::Api;
 use kube::api::{DeleteParams, LogParams, Patch, PatchParams, PostParams};
 use local_cluster::{LocalCluster, NodeHandle};
 use serde_json::{Value, json};
+use testbed::eventually;
 
 use super::harness::kubectl;
 
@@ -103,20 +104,15 @@ pub(super) async fn daemon_sets_run_on_every_worker(cluster: &LocalCluster) {
     .unwrap();
     let api: Api<DaemonSet> = Api::default_namespaced(cluster.client());
     api.create(&PostParams::default(), &set).await.unwrap();
-    let deadline = Instant::now() + DEADLINE;
-    loop {
-        let status = api
-            .get("everywhere")
-            .await
-            .unwrap()
-            .status
-            .unwrap_or_default();
+    let ready = eventually(DEADLINE, async || {
+        let set = api.get("everywhere").await.unwrap();
+        let status = set.status.unwrap_or_default();
         if status.number_ready == 2 && status.desired_number_scheduled == 2 {
-            break;
+            return Ok(());
         }
-        assert!(Instant::now() < deadline, "{status:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        Err(format!("{status:?}"))
+    });
+    ready.await.unwrap();
     // One pod runs on each worker and none on the control plane.
     let nodes = kubectl(
         cluster,
@@ -157,16 +153,15 @@ pub(super) async fn network_policies_open_and_close_ways(cluster: &LocalCluster)
     let server = address("server").await;
     let connects = async |expected: bool, host: &str, port: &str| {
         let caller = Target::new("default", "caller", "main");
-        let deadline = Instant::now() + DEADLINE;
-        loop {
+        let answered = eventually(DEADLINE, async || {
             let command = ["/bin/connect", host, port, "1"];
             let output = node.runtime().exec(&caller, &command, DEADLINE).unwrap();
             if (output.exit_code == 0) == expected {
-                return;
+                return Ok(());
             }
-            assert!(Instant::now() < deadline, "{host}:{port}: {output:?}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+            Err(format!("{host}:{port}: {output:?}"))
+        });
+        answered.await.unwrap();
     };
     let policies: Api<NetworkPolicy> = Api::default_namespaced(cluster.client());
     let set = async |app: &str, rules: Value| {
@@ -210,19 +205,15 @@ pub(super) async fn network_policies_open_and_close_ways(cluster: &LocalCluster)
     let sees_new_map = async |name: &str| {
         let map = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         maps.create(&PostParams::default(), &map).await.unwrap();
-        let deadline = Instant::now() + DEADLINE;
-        loop {
+        let shown = eventually(DEADLINE, async || {
             let log = pods(cluster).logs("watcher", &LogParams::default()).await;
             let log = log.unwrap();
             if log.contains(&format!("configmap/{name}")) {
-                break;
+                return Ok(());
             }
-            assert!(
-                Instant::now() < deadline,
-                "the watch did not show {name}: {log}"
-            );
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+            Err(format!("the watch did not show {name}: {log}"))
+        });
+        shown.await.unwrap();
         maps.delete(name, &DeleteParams::default()).await.unwrap();
     };
     sees_new_map("first").await;
@@ -365,11 +356,11 @@ async fn create(cluster: &LocalCluster, pod: Pod) {
 async fn delete(cluster: &LocalCluster, name: &str) {
     let api = pods(cluster);
     api.delete(name, &DeleteParams::default()).await.unwrap();
-    let deadline = Instant::now() + DEADLINE;
-    while api.get_opt(name).await.unwrap().is_some() {
-        assert!(Instant::now() < deadline, "pod {name} does not go");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let gone = eventually(DEADLINE, async || match api.get_opt(name).await.unwrap() {
+        Some(pod) => Err(format!("pod {name} stays: {:?}", pod.status)),
+        None => Ok(()),
+    });
+    gone.await.unwrap();
 }
 
 /// Waits until a pod satisfies a condition.
@@ -379,19 +370,14 @@ async fn until(
     what: &str,
     wanted: impl Fn(&Pod) -> bool,
 ) -> Pod {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
+    let found = eventually(DEADLINE, async || {
         let pod = pods(cluster).get(name).await.unwrap();
         if wanted(&pod) {
-            return pod;
+            return Ok(pod);
         }
-        assert!(
-            Instant::now() < deadline,
-            "pod {name}: timed out waiting until it {what}: {:?}",
-            pod.status
-        );
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        Err(format!("pod {name} never {what}: {:?}", pod.status))
+    });
+    found.await.unwrap()
 }
 
 fn phase(pod: &Pod) -> &str {

@@ -19,6 +19,7 @@ use local_cluster::LocalCluster;
 use programs::kubernetes::{self, SearchPath};
 use serde_json::{Value, json};
 use testbed::embedded::EmbeddedSpec;
+use testbed::eventually;
 use testbed::lane::{self, Spec};
 
 use self::names::{Names, without_times};
@@ -135,15 +136,12 @@ impl Scenario {
         object["kind"] = json!(kind);
         let object = serde_json::from_value(object).unwrap();
         let api = self.api(api_version, kind);
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match api.create(&PostParams::default(), &object).await {
-                Ok(made) => return made,
-                // The service account of the namespace may not exist yet.
-                Err(error) => assert!(Instant::now() < deadline, "{kind}: {error}"),
-            }
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+        // The service account of the namespace may not exist yet.
+        let made = eventually(PATIENCE, async || {
+            let made = api.create(&PostParams::default(), &object).await;
+            made.map_err(|error| format!("{kind}: {error}"))
+        });
+        made.await.unwrap()
     }
 
     async fn patch(&self, api_version: &str, kind: &str, name: &str, patch: Value) {
@@ -381,14 +379,13 @@ impl Scenario {
     /// Waits until the namespace satisfies a condition.
     async fn until(&self, what: &str, wanted: impl Fn(Option<&Namespace>) -> bool) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        let seen = eventually(PATIENCE, async || {
             let found = namespaces.get_opt(NAMESPACE).await.unwrap();
             if wanted(found.as_ref()) {
-                return;
+                return Ok(());
             }
-            assert!(Instant::now() < deadline, "never: {what}: {found:#?}");
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+            Err(format!("never: {what}: {found:#?}"))
+        });
+        seen.await.unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use apiserver::{Options, Running, Server, User};
 use base64::Engine as _;
@@ -21,8 +21,6 @@ use tokio::io::AsyncWriteExt as _;
 const TOKEN: &str = "token-of-the-node";
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Interval of the polls.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Awaits work that has to end in time.
 pub(super) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -163,46 +161,42 @@ impl TestNode {
 
     /// Waits until a pod satisfies a condition.
     pub(super) async fn until(&self, name: &str, what: &str, is_so: impl Fn(&Pod) -> bool) -> Pod {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        let found = testbed::eventually(PATIENCE, async || {
             let pod = self.pods().get(name).await.unwrap();
             if is_so(&pod) {
-                return pod;
+                return Ok(pod);
             }
             let status = serde_json::to_string_pretty(&pod.status).unwrap();
-            assert!(Instant::now() < deadline, "{name} never {what}: {status}");
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+            Err(format!("{name} never {what}: {status}"))
+        });
+        found.await.unwrap()
     }
 
     /// Waits until a pod's object is gone.
     pub(super) async fn until_gone(&self, name: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        while let Some(pod) = self.pods().get_opt(name).await.unwrap() {
-            assert!(Instant::now() < deadline, "{name} stays: {pod:?}");
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+        let gone = testbed::eventually(PATIENCE, async || {
+            match self.pods().get_opt(name).await.unwrap() {
+                Some(pod) => Err(format!("{name} stays: {pod:?}")),
+                None => Ok(()),
+            }
+        });
+        gone.await.unwrap();
     }
 
     /// Waits for an event.
     pub(super) async fn event(&self, reason: &str, message: &str) {
         let api: Api<Event> = Api::default_namespaced(self.client());
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        let written = testbed::eventually(PATIENCE, async || {
             let list = api.list(&ListParams::default()).await.unwrap();
             let is_there = list.items.iter().any(|event| {
                 event.reason.as_deref() == Some(reason) && event.message.as_deref() == Some(message)
             });
             if is_there {
-                return;
+                return Ok(());
             }
-            assert!(
-                Instant::now() < deadline,
-                "no event {reason}: {:?}",
-                list.items
-            );
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+            Err(format!("no event {reason}: {:?}", list.items))
+        });
+        written.await.unwrap();
     }
 
     /// Sends a GET request to the node's endpoint, as the API server does.
@@ -256,24 +250,20 @@ impl TestNode {
 
 /// Waits for a pod that may be missing at times.
 pub(super) async fn appears(setup: &TestNode, name: &str, is_so: impl Fn(&Pod) -> bool) -> Pod {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    let found = testbed::eventually(PATIENCE, async || {
         let pod = setup.pods().get_opt(name).await.unwrap();
-        if let Some(pod) = pod.as_ref().filter(|pod| is_so(pod)) {
-            return pod.clone();
+        match pod {
+            Some(pod) if is_so(&pod) => Ok(pod),
+            pod => Err(format!("{name} is not there: {pod:?}")),
         }
-        assert!(Instant::now() < deadline, "{name} is not there: {pod:?}");
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
+    });
+    found.await.unwrap()
 }
 
 /// Waits until a condition holds.
 pub(super) async fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
+    let look = async || is_so().then_some(()).ok_or_else(|| what.to_owned());
+    testbed::eventually(PATIENCE, look).await.unwrap();
 }
 
 pub(super) fn condition(pod: &Pod, name: &str) -> String {

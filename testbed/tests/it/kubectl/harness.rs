@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster_spec::kubelet::TopologyScope;
 use cluster_spec::plan::NodePlan;
@@ -17,8 +17,6 @@ use crate::cluster::harness::HELPER;
 
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Interval of the polls.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The result of a command.
 #[derive(Debug)]
@@ -136,18 +134,14 @@ impl TestCluster {
         arguments: &[&str],
         wanted: impl Fn(&str) -> bool,
     ) -> String {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        let found = testbed::eventually(PATIENCE, async || {
             let result = self.run(arguments).await;
             if result.succeeded && wanted(&result.out) {
-                return result.out;
+                return Ok(result.out);
             }
-            assert!(
-                Instant::now() < deadline,
-                "never: kubectl {arguments:?}: {result:#?}"
-            );
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+            Err(format!("kubectl {arguments:?}: {result:#?}"))
+        });
+        found.await.unwrap()
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster_spec::images::Image;
 use cri_runtime::control::Client;
@@ -15,6 +15,7 @@ use podresources::cri::v1 as cri;
 use podresources::cri::v1::image_service_client::ImageServiceClient;
 use podresources::cri::v1::runtime_service_client::RuntimeServiceClient;
 use podresources::socket::Socket;
+use testbed::eventually;
 use tonic::transport::Channel;
 
 /// The image that the node knows.
@@ -89,21 +90,14 @@ impl Node {
             directory,
             child,
         };
-        let start = Instant::now();
-        while node
-            .runtime
-            .version(cri::VersionRequest::default())
-            .await
-            .is_err()
-        {
+        let answers = eventually(DEADLINE, async || {
+            let version = node.runtime.version(cri::VersionRequest::default()).await;
             let ended = node.child.try_wait().unwrap();
-            assert!(
-                ended.is_none() && start.elapsed() < DEADLINE,
-                "the node does not answer ({ended:?}):\n{}",
-                node.log()
-            );
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+            let text = || format!("the node does not answer ({ended:?}):\n{}", node.log());
+            assert!(version.is_ok() || ended.is_none(), "{}", text());
+            version.map_err(|_| text())
+        });
+        answers.await.unwrap();
         node
     }
 
@@ -170,15 +164,14 @@ impl Node {
 
     /// Waits until a container has ended; returns its status.
     pub(super) async fn ended(&mut self, id: &str) -> cri::ContainerStatus {
-        let start = Instant::now();
-        loop {
+        let ended = eventually(DEADLINE, async || {
             let status = self.status(id).await;
             if status.state() == cri::ContainerState::ContainerExited {
-                return status;
+                return Ok(status);
             }
-            assert!(start.elapsed() < DEADLINE, "still {status:?}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+            Err(format!("still {status:?}"))
+        });
+        ended.await.unwrap()
     }
 
     /// Returns the status of a sandbox.
