@@ -2,6 +2,7 @@
 //! decisions.
 
 pub(crate) mod accounts;
+pub(crate) mod any_certificate;
 pub mod audit;
 pub(crate) mod authn;
 pub(crate) mod authority;

@@ -18,6 +18,7 @@
 //!
 //! Reading order: [`Server::start`], `serve`, `verbs`, `admission`, `registry`, `storage`.
 
+pub use self::access::any_certificate::AnyCertificate;
 pub use self::access::audit;
 pub use self::access::identity::User;
 pub use self::admission::defaults::fill_in_pod;

@@ -5,13 +5,12 @@
 
 use std::sync::Arc;
 
+use apiserver::AnyCertificate;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::Api;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, SignatureScheme};
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -107,7 +106,8 @@ impl Context {
         Ok(parse_answer(&answer))
     }
 
-    /// Opens a TLS connection with rustls' default versions and suites. Any server certificate is accepted.
+    /// Opens a TLS connection with rustls' default versions and suites. Any server certificate is accepted: the identity of the server is
+    /// not under test.
     pub async fn connect_tls(
         &self,
         pod: &Pod,
@@ -121,7 +121,7 @@ impl Context {
             .with_safe_default_protocol_versions()
             .map_err(|error| failed(&error))?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate::new(provider)))
             .with_no_client_auth();
         let name = ServerName::try_from("localhost").map_err(|error| failed(&error))?;
         let connector = TlsConnector::from(Arc::new(config));
@@ -172,47 +172,6 @@ fn parse_answer(answer: &[u8]) -> Answer {
         [ALERT, _, _, _, _, rest @ ..] => Answer::Alert(rest.get(1).copied().unwrap_or_default()),
         [HANDSHAKE, _, _, _, _, SERVER_HELLO, ..] => Answer::Accepted,
         [other, ..] => Answer::NotTls(*other),
-    }
-}
-
-/// Accepts any certificate: the identity of the server is not under test.
-#[derive(Debug)]
-struct AcceptAnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

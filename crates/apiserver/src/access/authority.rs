@@ -7,15 +7,11 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose,
 };
-use tokio_rustls::rustls::client::danger::{
-    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{
-    self, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme, crypto,
-};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto};
 
+use super::any_certificate::AnyCertificate;
 use crate::error::Error;
 
 /// A certificate authority with its key.
@@ -72,7 +68,8 @@ impl Authority {
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
-    /// Returns the TLS configuration for calls to kubelets: the server shows a certificate of this authority and accepts any certificate.
+    /// Returns the TLS configuration for calls to kubelets: the server shows a certificate of this authority and accepts any certificate,
+    /// as a real server does unless it is configured with an authority for kubelets.
     pub(crate) fn kubelet_client_config(&self) -> Result<ClientConfig, Error> {
         let provider = Arc::new(crypto::ring::default_provider());
         let mut client = CertificateParams::default();
@@ -88,7 +85,7 @@ impl Authority {
         Ok(ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(NoVerification(provider)))
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate::new(provider)))
             .with_client_auth_cert(
                 vec![certificate.der().clone()],
                 PrivateKeyDer::Pkcs8(key.serialize_der().into()),
@@ -136,46 +133,5 @@ impl Authority {
             )?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
-    }
-}
-
-/// Accepts any certificate of a kubelet, as a real server does unless it is configured with an authority for kubelets.
-#[derive(Debug)]
-struct NoVerification(Arc<crypto::CryptoProvider>);
-
-impl ServerCertVerifier for NoVerification {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
-        crypto::verify_tls12_signature(message, certificate, signature, known)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
-        crypto::verify_tls13_signature(message, certificate, signature, known)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
