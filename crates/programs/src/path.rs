@@ -6,7 +6,13 @@ use std::path::PathBuf;
 /// Returns the first executable file of this name on `PATH`.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
+    find_in(std::env::split_paths(&path), name)
+}
+
+/// Returns the first executable file of this name in `directories`.
+pub fn find_in(directories: impl IntoIterator<Item = PathBuf>, name: &str) -> Option<PathBuf> {
+    directories
+        .into_iter()
         .map(|dir| dir.join(name))
         .find(|file| {
             fs_err::metadata(file)

@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use nix::sys::resource::{Resource, getrlimit};
 use programs::child::{output_within, status_within};
 use programs::console::note;
+use programs::path::{find_in, find_program};
 use wait_timeout::ChildExt as _;
 
 /// How long one command of podman may take, the main job included.
@@ -178,15 +179,10 @@ fn install() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Finds a program on the PATH.
+/// Finds a program on the PATH, and where runc is, which the PATH of an ordinary user leaves out.
 fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    // the location of runc, which the PATH of an ordinary user leaves out
     let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path)
-        .chain(more)
-        .map(|dir| dir.join(program))
-        .find(|place| place.is_file())
+    find_program(program).or_else(|| find_in(more, program))
 }
 
 /// podman with its own store, so that the images of this machine are not affected.
