@@ -7,6 +7,8 @@ use crate::registry::Resource;
 mod cells;
 mod columns;
 mod network;
+mod nodes;
+mod pods;
 mod policies;
 mod storage;
 mod workloads;
@@ -144,7 +146,7 @@ fn metadata(object: &Value) -> Value {
 fn row(resource: &Resource, object: &Value, included: Included) -> Value {
     let mut row = Map::new();
     row.insert("cells".into(), Value::Array(cells::of(resource, object)));
-    let conditions = workloads::row_conditions(resource, object);
+    let conditions = pods::row_conditions(resource, object);
     if !conditions.is_null() {
         row.insert("conditions".into(), conditions);
     }

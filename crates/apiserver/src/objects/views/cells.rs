@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{network, policies, storage, workloads};
+use super::{network, nodes, pods, policies, storage, workloads};
 use crate::registry::Resource;
 use crate::values::words::{age, items, text};
 
@@ -15,6 +15,11 @@ pub(super) fn of(resource: &Resource, object: &Value) -> Vec<Value> {
             .collect();
     }
     let created = age(&object["metadata"]["creationTimestamp"]);
+    match resource.storage.as_str() {
+        "pods" => return pods::cells(object, &created),
+        "nodes" => return nodes::cells(object, &created),
+        _ => {}
+    }
     if let Some(cells) = workloads::cells(&resource.storage, object, &created)
         .or_else(|| network::cells(&resource.storage, object, &created))
         .or_else(|| storage::cells(&resource.storage, object, &created))
