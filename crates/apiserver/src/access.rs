@@ -8,4 +8,5 @@ pub(crate) mod authn;
 pub(crate) mod authority;
 pub(crate) mod authz;
 pub(crate) mod identity;
+mod impersonation;
 pub(crate) mod target;

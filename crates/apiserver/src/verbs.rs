@@ -1,7 +1,7 @@
 //! Requests for objects: read, create, replace, patch, delete. Each function is one transaction on the state.
 //!
 //! Reading order: `request` (what a request is), `read`, `body` and `admit` (what all writes do with their bodies), `create`, `update`,
-//! `patch`, `delete`, then the subresources `scale`, `binding` (with evictions), `token`, and `reviews`, which store nothing. `definitions`
+//! `patch`, `delete`, then the subresources `scale`, `binding`, `eviction`, `token`, and `reviews`, which store nothing. `definitions`
 //! takes the steps that follow a write of a definition of custom resources.
 
 mod admit;
@@ -11,6 +11,7 @@ mod create;
 pub(crate) mod definitions;
 mod delete;
 mod deletion;
+mod eviction;
 mod occurrences;
 mod patch;
 mod read;

@@ -1,19 +1,15 @@
 //! Authentication: client certificates, fixed tokens, tokens of service accounts, and impersonation.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
 use super::accounts::Accounts;
-use super::authz::{self, Attributes};
-use super::identity::User;
-use crate::access::identity::{ACCOUNT_USER_PREFIX, Identity, account_groups};
-use crate::failure::{Failure, Subject};
-use crate::storage::{State, Store};
-
-/// API group of permissions that only impersonation checks.
-const AUTHENTICATION: &str = "authentication.k8s.io";
+use super::identity::{Identity, User};
+use super::impersonation::impersonate;
+use crate::failure::Failure;
+use crate::storage::Store;
 
 /// The users that the server knows by their tokens.
 #[derive(Debug)]
@@ -103,112 +99,4 @@ pub(crate) fn review(
         .filter(|audience| claims.aud.contains(audience))
         .collect();
     Ok((identity, valid_audiences))
-}
-
-/// Applies the impersonation headers, if the user may `impersonate` everything that they name.
-fn impersonate(
-    state: &State,
-    headers: &HeaderMap,
-    impersonator: Identity,
-) -> Result<Identity, Failure> {
-    const EXTRA: &str = "impersonate-extra-";
-    let text = |name: &str| {
-        headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let user = text("impersonate-user");
-    let uid = text("impersonate-uid");
-    let groups: Vec<String> = headers
-        .get_all("impersonate-group")
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .map(str::to_owned)
-        .collect();
-    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (name, value) in headers {
-        if let (Some(key), Ok(value)) = (name.as_str().strip_prefix(EXTRA), value.to_str()) {
-            extra
-                .entry(key.to_owned())
-                .or_default()
-                .push(value.to_owned());
-        }
-    }
-    if user.is_empty() {
-        if !groups.is_empty() || !extra.is_empty() || !uid.is_empty() {
-            let mut requested: Vec<String> = groups
-                .iter()
-                .map(|group| format!("{{Group  {group}    }}"))
-                .collect();
-            if !uid.is_empty() {
-                requested.push(format!("{{UID  {uid}    }}"));
-            }
-            return Err(Failure::bad_request(format!(
-                "requested [{}] without impersonating a user",
-                requested.join(" ")
-            )));
-        }
-        return Ok(impersonator);
-    }
-    let check = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
-        let attributes = Attributes {
-            verb: "impersonate",
-            group,
-            resource,
-            subresource,
-            namespace,
-            name,
-            ..Attributes::default()
-        };
-        if authz::allows(state, &impersonator.user, &attributes) {
-            return Ok(());
-        }
-        let subject = Subject {
-            group,
-            resource,
-            name,
-        };
-        Err(Failure::forbidden(
-            &subject,
-            &attributes.refusal(&impersonator.user),
-        ))
-    };
-    let mut as_groups = groups.clone();
-    match user
-        .strip_prefix(ACCOUNT_USER_PREFIX)
-        .and_then(|rest| rest.split_once(':'))
-    {
-        Some((namespace, name)) => {
-            check("", "serviceaccounts", "", namespace, name)?;
-            if as_groups.is_empty() {
-                as_groups = account_groups(namespace);
-            }
-        }
-        None => check("", "users", "", "", &user)?,
-    }
-    for group in &groups {
-        check("", "groups", "", "", group)?;
-    }
-    for (key, values) in &extra {
-        for value in values {
-            check(AUTHENTICATION, "userextras", key, "", value)?;
-        }
-    }
-    if !uid.is_empty() {
-        check(AUTHENTICATION, "uids", "", "", &uid)?;
-    }
-    let mut identity = if user == "system:anonymous" {
-        Identity::anonymous()
-    } else {
-        Identity::of(User {
-            name: user,
-            groups: as_groups,
-            uid: String::new(),
-        })
-    };
-    identity.user.uid = uid;
-    identity.extra = extra;
-    Ok(identity)
 }

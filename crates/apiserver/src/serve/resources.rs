@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use http::request::Parts;
 use http::{Request as HttpRequest, Response, header};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -44,21 +45,7 @@ pub(super) async fn serve_resource(
         return proxy::proxy(shared, request, &target).await;
     }
     let (parts, body) = request.into_parts();
-    let body = Limited::new(body, LARGEST_BODY)
-        .collect()
-        .await
-        .map_err(|_| Failure::too_large())?
-        .to_bytes();
-    let content_type = match text_header(&parts, &header::CONTENT_TYPE) {
-        "" => "application/json",
-        text => text.split(';').next().unwrap_or_default().trim(),
-    };
-    let (content_type, body) = match content_type {
-        "application/vnd.kubernetes.protobuf" if resource.custom.is_none() => {
-            ("application/json", read_protobuf(body)?)
-        }
-        other => (other, body),
-    };
+    let (content_type, body) = read_body(&parts, body, &resource).await?;
     let request = Request {
         identity,
         disabled: &shared.disabled_admission,
@@ -88,13 +75,7 @@ pub(super) async fn serve_resource(
         && !wants_yaml(accept)
         && !events::is_in_events_group(&resource)
     {
-        let page = {
-            let state = shared.store.lock();
-            let past = request.past_state(&state);
-            request.page(past.as_ref().unwrap_or(&state))?
-        };
-        let body = lists::body(resource, page);
-        return Ok(respond_with(200, "application/json", body, &[]));
+        return list(shared, &request, Arc::clone(&resource));
     }
     let request_warnings: Vec<String> = request_warning(&request, verb).into_iter().collect();
     let Answer {
@@ -118,6 +99,42 @@ pub(super) async fn serve_resource(
         ));
     }
     Ok(json_response(code, &body, &warnings))
+}
+
+/// Reads the body of a request; returns it with the type of its contents. Protobuf becomes JSON.
+async fn read_body<'p>(
+    parts: &'p Parts,
+    body: Incoming,
+    resource: &Resource,
+) -> Result<(&'p str, Bytes), Failure> {
+    let body = Limited::new(body, LARGEST_BODY)
+        .collect()
+        .await
+        .map_err(|_| Failure::too_large())?
+        .to_bytes();
+    let content_type = match text_header(parts, &header::CONTENT_TYPE) {
+        "" => "application/json",
+        text => text.split(';').next().unwrap_or_default().trim(),
+    };
+    if content_type == "application/vnd.kubernetes.protobuf" && resource.custom.is_none() {
+        return Ok(("application/json", read_protobuf(body)?));
+    }
+    Ok((content_type, body))
+}
+
+/// Answers a list of whole objects in JSON, which is written without a copy of the objects.
+fn list(
+    shared: &Shared,
+    request: &Request<'_>,
+    resource: Arc<Resource>,
+) -> Result<Response<Body>, Failure> {
+    let page = {
+        let state = shared.store.lock();
+        let past = request.past_state(&state);
+        request.page(past.as_ref().unwrap_or(&state))?
+    };
+    let body = lists::body(resource, page);
+    Ok(respond_with(200, "application/json", body, &[]))
 }
 
 /// Returns the requested resource, if it exists and the user may access it.

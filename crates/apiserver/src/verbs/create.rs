@@ -9,7 +9,7 @@ use crate::admission::{plugins, strategy};
 use crate::failure::{Failure, Subject};
 use crate::objects::events;
 use crate::schema::shape;
-use crate::storage::{Key, State};
+use crate::storage::State;
 use crate::values::names::suffix;
 use crate::values::times::now;
 
@@ -44,16 +44,15 @@ impl Request<'_> {
         mut object: Value,
         created_by: CreatedBy,
     ) -> Result<Answer, Failure> {
-        if let Some(metadata) = object["metadata"].as_object_mut() {
-            for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-                metadata.remove(field);
-            }
-        }
+        remove_fields(
+            &mut object,
+            &["deletionTimestamp", "deletionGracePeriodSeconds"],
+        );
         let mut warnings = self.admit(&mut object)?;
         self.track(None, &mut object);
         events::to_core_form(self.resource, &mut object);
         self.set_namespace(&mut object)?;
-        let generated = self.name(state, &mut object);
+        let is_generated = self.name(state, &mut object);
         let name = object["metadata"]["name"]
             .as_str()
             .unwrap_or_default()
@@ -62,15 +61,7 @@ impl Request<'_> {
             name: &name,
             ..*self
         };
-        let subject = named.subject();
-        if self.resource.namespaced {
-            named.check_namespace(state)?;
-        }
-        let custom = self.resource.custom.as_ref();
-        if custom.is_some_and(|custom| custom.terminating) {
-            let why = "create not allowed while custom resource definition is terminating";
-            return Err(Failure::forbidden(&subject, why));
-        }
+        named.check_place(state)?;
         if object["metadata"]["uid"].as_str().is_none_or(str::is_empty) || !self.is_subresource() {
             object["metadata"]["uid"] = json!(uuid::Uuid::new_v4().to_string());
         }
@@ -79,38 +70,15 @@ impl Request<'_> {
         plugins::admit(state, &attempt, &mut object)?;
         strategy::prepare_create(self.resource, state, &mut object)?;
         self.tidy(&mut object);
-        let mut causes = validation::of_new(self.resource, &object);
-        causes.extend(custom::validate(
-            self.resource,
-            self.subresource,
-            None,
-            &object,
-        ));
-        if !causes.is_empty() {
-            return Err(self.invalid(&object, &causes));
-        }
+        self.validate_new(&object)?;
         let version = given_version(&object)?;
         if created_by == CreatedBy::Post && version > 0 {
             return Err(Failure::internal_without_reason(
                 "resourceVersion should not be set on objects to be created",
             ));
         }
-        if let Some(metadata) = object["metadata"].as_object_mut() {
-            metadata.remove("resourceVersion");
-        }
-        let key = Key::new(&self.resource.storage, self.namespace, &name);
-        if let Some(taken) = state.get(&key.resource, &key.namespace, &key.name) {
-            let mut failure = Failure::already_exists(&subject);
-            if taken["metadata"]["deletionTimestamp"].is_string() {
-                failure.message.insert_str(0, "object is being deleted: ");
-            }
-            if generated {
-                failure
-                    .message
-                    .push_str(", the server was not able to generate a unique name for the object");
-            }
-            return Err(failure);
-        }
+        remove_fields(&mut object, &["resourceVersion"]);
+        named.check_name_is_free(state, is_generated)?;
         if self.resource.custom.is_some() {
             warnings.extend(meta::finalizer_warnings(None, &object));
         }
@@ -119,17 +87,67 @@ impl Request<'_> {
         let body = if self.dry_run() {
             object
         } else {
-            let written = Value::clone(&state.put(key.clone(), self.in_storage_version(object)));
-            if STORED_WITHOUT_DEFAULTS.contains(&self.resource.storage.as_str()) {
-                state.mark_stored_without_defaults(&key);
-            }
-            written
+            named.store_new(state, object)
         };
         Ok(Answer {
             code: 201,
             body: self.in_requested_version(&body),
             warnings,
         })
+    }
+
+    /// Checks that the place for the object takes new ones: its namespace and its kind are there and not about to go.
+    fn check_place(&self, state: &State) -> Result<(), Failure> {
+        if self.resource.namespaced {
+            self.check_namespace(state)?;
+        }
+        let custom = self.resource.custom.as_ref();
+        if custom.is_some_and(|custom| custom.terminating) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Failure::forbidden(&self.subject(), why));
+        }
+        Ok(())
+    }
+
+    fn validate_new(&self, object: &Value) -> Result<(), Failure> {
+        let mut causes = validation::of_new(self.resource, object);
+        causes.extend(custom::validate(
+            self.resource,
+            self.subresource,
+            None,
+            object,
+        ));
+        if causes.is_empty() {
+            Ok(())
+        } else {
+            Err(self.invalid(object, &causes))
+        }
+    }
+
+    /// Checks that no object has the name yet.
+    fn check_name_is_free(&self, state: &State, is_generated: bool) -> Result<(), Failure> {
+        let Some(taken) = state.get(&self.resource.storage, self.namespace, self.name) else {
+            return Ok(());
+        };
+        let mut failure = Failure::already_exists(&self.subject());
+        if taken["metadata"]["deletionTimestamp"].is_string() {
+            failure.message.insert_str(0, "object is being deleted: ");
+        }
+        if is_generated {
+            failure
+                .message
+                .push_str(", the server was not able to generate a unique name for the object");
+        }
+        Err(failure)
+    }
+
+    /// Stores a new object; returns it as it is stored.
+    fn store_new(&self, state: &mut State, object: Value) -> Value {
+        let written = Value::clone(&state.put(self.key(), self.in_storage_version(object)));
+        if STORED_WITHOUT_DEFAULTS.contains(&self.resource.storage.as_str()) {
+            state.mark_stored_without_defaults(&self.key());
+        }
+        written
     }
 
     fn is_subresource(&self) -> bool {
@@ -214,6 +232,15 @@ impl Request<'_> {
             events::tidy(object);
         } else if self.resource.custom.is_none() {
             shape::tidy_stored(self.resource.schema(), object);
+        }
+    }
+}
+
+/// Removes fields of an object's metadata.
+fn remove_fields(object: &mut Value, fields: &[&str]) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        for field in fields {
+            metadata.remove(*field);
         }
     }
 }

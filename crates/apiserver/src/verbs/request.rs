@@ -41,6 +41,15 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Makes the status that answers a successful binding or eviction.
+    pub(super) fn success() -> Self {
+        Self {
+            code: 201,
+            body: json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+            warnings: Vec::new(),
+        }
+    }
+
     /// Makes a 200 with a body.
     pub(crate) fn ok(body: Value) -> Self {
         Self {

@@ -96,16 +96,38 @@ fn access(
     review: &mut Value,
 ) -> Result<(), Failure> {
     let spec = &review["spec"];
+    check_attributes(spec).map_err(invalid)?;
+    let user = if kind == "SelfSubjectAccessReview" {
+        request.identity.user.clone()
+    } else {
+        reviewed_user(spec).map_err(invalid)?
+    };
+    let namespace = &spec["resourceAttributes"]["namespace"];
+    if kind == "LocalSubjectAccessReview" && *namespace != request.namespace {
+        return Err(invalid(Cause::invalid(
+            "spec.resourceAttributes.namespace",
+            namespace,
+            "must match metadata.namespace",
+        )));
+    }
+    let allowed = authz::allows(&store.lock(), &user, &attributes(spec));
+    review["status"] = json!({"allowed": allowed});
+    Ok(())
+}
+
+fn invalid(cause: Cause) -> Failure {
+    let subject = Subject {
+        group: "authorization.k8s.io",
+        resource: "",
+        name: "",
+    };
+    Failure::invalid(&subject, &[cause])
+}
+
+/// Checks that a review is about a resource or about a path.
+fn check_attributes(spec: &Value) -> Result<(), Cause> {
     let resource = &spec["resourceAttributes"];
     let path = &spec["nonResourceAttributes"];
-    let refuse = |cause: Cause| {
-        let subject = Subject {
-            group: "authorization.k8s.io",
-            resource: "",
-            name: "",
-        };
-        Err(Failure::invalid(&subject, &[cause]))
-    };
     if resource.is_object() && path.is_object() {
         let written = format!("{{\"Path\":{},\"Verb\":{}}}", path["path"], path["verb"]);
         let cause = Cause::invalid(
@@ -113,76 +135,63 @@ fn access(
             &Value::Null,
             "cannot be specified in combination with resourceAttributes",
         );
-        return refuse(cause.with_value(&written));
+        return Err(cause.with_value(&written));
     }
     if resource.is_null() && path.is_null() {
-        return refuse(Cause::invalid(
+        return Err(Cause::invalid(
             "spec.resourceAttributes",
             &Value::Null,
             "exactly one of nonResourceAttributes or resourceAttributes must be specified",
         ));
     }
+    Ok(())
+}
+
+/// Returns the user that a review names.
+fn reviewed_user(spec: &Value) -> Result<User, Cause> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let user = if kind == "SelfSubjectAccessReview" {
-        request.identity.user.clone()
-    } else {
-        let groups: Vec<String> = spec["groups"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(text)
-            .collect();
-        if text(&spec["user"]).is_empty() && groups.is_empty() {
-            return refuse(Cause::invalid(
-                "spec.user",
-                &json!(""),
-                "at least one of user or group must be specified",
-            ));
-        }
-        User {
-            name: text(&spec["user"]),
-            groups,
-            uid: text(&spec["uid"]),
-        }
-    };
-    if kind == "LocalSubjectAccessReview" && resource["namespace"] != request.namespace {
-        return refuse(Cause::invalid(
-            "spec.resourceAttributes.namespace",
-            &resource["namespace"],
-            "must match metadata.namespace",
+    let groups: Vec<String> = spec["groups"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(text)
+        .collect();
+    let name = text(&spec["user"]);
+    if name.is_empty() && groups.is_empty() {
+        return Err(Cause::invalid(
+            "spec.user",
+            &json!(""),
+            "at least one of user or group must be specified",
         ));
     }
-    let parts = [
-        "verb",
-        "group",
-        "resource",
-        "subresource",
-        "namespace",
-        "name",
-    ]
-    .map(|field| text(&resource[field]));
-    let (url, url_verb) = (text(&path["path"]), text(&path["verb"]));
-    let [verb, group, plural, subresource, namespace, name] = &parts;
-    let attributes = if path.is_object() {
-        Attributes {
-            verb: &url_verb,
-            path: &url,
+    Ok(User {
+        name,
+        groups,
+        uid: text(&spec["uid"]),
+    })
+}
+
+/// Returns what a review asks permission for.
+fn attributes(spec: &Value) -> Attributes<'_> {
+    let text = |part: &str, field: &str| spec[part][field].as_str().unwrap_or_default();
+    if spec["nonResourceAttributes"].is_object() {
+        let of_path = |field| text("nonResourceAttributes", field);
+        return Attributes {
+            verb: of_path("verb"),
+            path: of_path("path"),
             ..Attributes::default()
-        }
-    } else {
-        Attributes {
-            verb,
-            group,
-            resource: plural,
-            subresource,
-            namespace,
-            name,
-            ..Attributes::default()
-        }
-    };
-    let allowed = authz::allows(&store.lock(), &user, &attributes);
-    review["status"] = json!({"allowed": allowed});
-    Ok(())
+        };
+    }
+    let of_resource = |field| text("resourceAttributes", field);
+    Attributes {
+        verb: of_resource("verb"),
+        group: of_resource("group"),
+        resource: of_resource("resource"),
+        subresource: of_resource("subresource"),
+        namespace: of_resource("namespace"),
+        name: of_resource("name"),
+        ..Attributes::default()
+    }
 }
 
 fn rules(store: &Store, identity: &Identity, review: &mut Value) -> Result<(), Failure> {

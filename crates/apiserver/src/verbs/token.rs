@@ -23,63 +23,20 @@ const EXTENDED_LIFETIME: i64 = 365 * 24 * 3600;
 impl Request<'_> {
     /// Issues a token for an account.
     pub(crate) fn token(&self, state: &State, accounts: &Accounts) -> Result<Answer, Failure> {
-        let subresource_request = self.for_subresource_kind()?;
-        let mut request = subresource_request.parse()?;
-        let warnings = subresource_request.admit(&mut request)?;
-        set_default(&mut request["spec"], "expirationSeconds", || {
-            json!(DEFAULT_LIFETIME)
-        });
-        subresource_request.track(None, &mut request);
-        for entry in items(&mut request["metadata"]["managedFields"]) {
-            // the field is always present, even when empty
-            if let Some(bound) = entry["fieldsV1"]["f:spec"].get_mut("f:boundObjectRef")
-                && let Some(owned) = bound.as_object_mut()
-            {
-                owned.remove(".");
-            }
-        }
+        let (mut request, warnings) = self.token_request()?;
         self.check_request(&request)?;
         let account = self.existing(state)?;
         plugins::admit(state, &self.attempt(None), &mut request)?;
         let spec = &request["spec"];
-        let lifetime = spec["expirationSeconds"]
-            .as_i64()
-            .unwrap_or(DEFAULT_LIFETIME);
-        let problem = if lifetime < MIN_LIFETIME {
-            "may not specify a duration less than 10 minutes"
-        } else if lifetime > i64::from(u32::MAX) {
-            "may not specify a duration larger than 2^32 seconds"
-        } else {
-            ""
-        };
-        if !problem.is_empty() {
-            let subject = Subject {
-                group: GROUP,
-                resource: "TokenRequest",
-                name: "",
-            };
-            let cause = Cause::invalid("spec.expirationSeconds", &json!(lifetime), problem);
-            return Err(Failure::invalid(&subject, &[cause]));
-        }
-        let audiences: Vec<String> = spec["audiences"]
-            .as_array()
-            .filter(|list| !list.is_empty())
-            .map_or_else(
-                || vec![accounts.issuer().to_owned()],
-                |list| {
-                    list.iter()
-                        .filter_map(Value::as_str)
-                        .map(str::to_owned)
-                        .collect()
-                },
-            );
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let lifetime = lifetime(spec)?;
+        let audiences = audiences(spec, accounts);
+        let account_uid = &account["metadata"]["uid"];
         let bound = spec["boundObjectRef"].clone();
         let mut private = Private {
             namespace: self.namespace.to_owned(),
             serviceaccount: ObjectReference {
                 name: self.name.to_owned(),
-                uid: text(&account["metadata"]["uid"]),
+                uid: account_uid.as_str().unwrap_or_default().to_owned(),
             },
             pod: None,
             secret: None,
@@ -110,7 +67,7 @@ impl Request<'_> {
         let mut body = json!({
             "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
             "metadata": {"name": self.name, "namespace": self.namespace,
-                "uid": account["metadata"]["uid"], "creationTimestamp": now()},
+                "uid": account_uid, "creationTimestamp": now()},
             "spec": {"audiences": audiences, "expirationSeconds": lifetime, "boundObjectRef": bound},
         });
         copy(&request["metadata"], &mut body["metadata"], "managedFields");
@@ -120,6 +77,26 @@ impl Request<'_> {
             body,
             warnings,
         })
+    }
+
+    /// Returns the request for a token in the body, with its defaults and its managed fields, and the warnings about it.
+    fn token_request(&self) -> Result<(Value, Vec<String>), Failure> {
+        let subresource_request = self.for_subresource_kind()?;
+        let mut request = subresource_request.parse()?;
+        let warnings = subresource_request.admit(&mut request)?;
+        set_default(&mut request["spec"], "expirationSeconds", || {
+            json!(DEFAULT_LIFETIME)
+        });
+        subresource_request.track(None, &mut request);
+        for entry in items(&mut request["metadata"]["managedFields"]) {
+            // the field is always present, even when empty
+            if let Some(bound) = entry["fieldsV1"]["f:spec"].get_mut("f:boundObjectRef")
+                && let Some(owned) = bound.as_object_mut()
+            {
+                owned.remove(".");
+            }
+        }
+        Ok((request, warnings))
     }
 
     /// Checks that a request is about the account in the path.
@@ -215,5 +192,38 @@ impl Request<'_> {
             _ => private.node = Some(named),
         }
         Ok(())
+    }
+}
+
+/// Returns the requested lifetime, in seconds.
+fn lifetime(spec: &Value) -> Result<i64, Failure> {
+    let lifetime = spec["expirationSeconds"]
+        .as_i64()
+        .unwrap_or(DEFAULT_LIFETIME);
+    let problem = if lifetime < MIN_LIFETIME {
+        "may not specify a duration less than 10 minutes"
+    } else if lifetime > i64::from(u32::MAX) {
+        "may not specify a duration larger than 2^32 seconds"
+    } else {
+        return Ok(lifetime);
+    };
+    let subject = Subject {
+        group: GROUP,
+        resource: "TokenRequest",
+        name: "",
+    };
+    let cause = Cause::invalid("spec.expirationSeconds", &json!(lifetime), problem);
+    Err(Failure::invalid(&subject, &[cause]))
+}
+
+/// Returns the requested audiences; without any, that of this server.
+fn audiences(spec: &Value, accounts: &Accounts) -> Vec<String> {
+    match spec["audiences"].as_array() {
+        Some(list) if !list.is_empty() => list
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
+        _ => vec![accounts.issuer().to_owned()],
     }
 }

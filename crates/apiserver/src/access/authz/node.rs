@@ -11,6 +11,8 @@ use crate::storage::State;
 const GROUP: &str = "system:nodes";
 const PREFIX: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
+/// The verbs of requests for one object.
+const ONE_OBJECT: [&str; 5] = ["get", "create", "update", "patch", "delete"];
 
 /// Why a request is denied; empty when no reason is given.
 type Refusal = String;
@@ -29,86 +31,25 @@ pub(super) fn allows(
 }
 
 fn decide(state: &State, node: &str, attributes: &Attributes<'_>) -> Result<(), Refusal> {
-    let Attributes {
-        verb,
-        subresource,
-        name,
-        namespace,
-        ..
-    } = *attributes;
-    let deny = |why: &str| Err(why.to_owned());
-    let allow_if = |allowed: bool| if allowed { Ok(()) } else { deny("") };
+    let name = attributes.name;
     match (attributes.group, attributes.resource) {
-        ("", "secrets" | "configmaps") => {
-            if !["get", "list", "watch"].contains(&verb) {
-                return deny("can only read resources of this type");
-            }
-            if !subresource.is_empty() {
-                return deny("cannot read subresource");
-            }
-            if namespace.is_empty() {
-                return deny("can only read namespaced object of this type");
-            }
-            check_relationship(state, node, attributes)
-        }
+        ("", "secrets" | "configmaps") => read_configuration(state, node, attributes),
         ("", "persistentvolumeclaims" | "persistentvolumes") => {
-            if verb != "get" {
+            if attributes.verb != "get" {
                 return deny("can only get individual resources of this type");
             }
             check_relationship(state, node, attributes)
         }
-        ("", "serviceaccounts") => match (verb, subresource) {
+        ("", "serviceaccounts") => match (attributes.verb, attributes.subresource) {
             ("create", "token") | ("get", "") => check_relationship(state, node, attributes),
             _ => deny("can only create tokens for individual service accounts"),
         },
-        ("", "nodes") => match (subresource, verb) {
-            ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
-            ("", "get" | "list" | "watch") if name == node => Ok(()),
-            ("", "get" | "list" | "watch") if name.is_empty() => deny(&format!(
-                "node '{node}' cannot read all nodes, only its own Node object"
-            )),
-            ("", "get" | "list" | "watch") => deny(&format!(
-                "node '{node}' cannot read '{name}', only its own Node object"
-            )),
-            _ => deny(""),
-        },
-        ("", "pods") => match (subresource, verb) {
-            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
-                Ok(())
-            }
-            ("", "get") => check_relationship(state, node, attributes),
-            ("", "list" | "watch") => {
-                let own = format!("spec.nodeName={node}");
-                if attributes
-                    .fields
-                    .split(',')
-                    .any(|field| field == own || field.replacen("==", "=", 1) == own)
-                {
-                    Ok(())
-                } else if name.is_empty() {
-                    deny("can only list/watch pods with spec.nodeName field selector")
-                } else {
-                    check_relationship(state, node, attributes)
-                }
-            }
-            _ => deny(""),
-        },
-        ("coordination.k8s.io", "leases") => {
-            if !["get", "create", "update", "patch", "delete"].contains(&verb) {
-                deny("can only get, create, update, patch, or delete a node lease")
-            } else if namespace != LEASES {
-                deny(&format!(
-                    "can only access leases in the {LEASES:?} system namespace"
-                ))
-            } else if verb != "create" && name != node {
-                deny("can only access node lease with the same name as the requesting node")
-            } else {
-                Ok(())
-            }
-        }
+        ("", "nodes") => access_node(node, attributes),
+        ("", "pods") => access_pod(state, node, attributes),
+        ("coordination.k8s.io", "leases") => access_lease(node, attributes),
         ("storage.k8s.io", "csinodes") => {
-            if ["get", "create", "update", "patch", "delete"].contains(&verb) {
-                allow_if(verb == "create" || name == node)
+            if ONE_OBJECT.contains(&attributes.verb) {
+                allow_if(attributes.verb == "create" || name == node)
             } else {
                 deny("can only get, create, update, patch, or delete a CSINode")
             }
@@ -120,6 +61,88 @@ fn decide(state: &State, node: &str, attributes: &Attributes<'_>) -> Result<(), 
                 rules.is_some_and(|rules| rules.iter().any(|rule| rule_allows(rule, attributes))),
             )
         }
+    }
+}
+
+fn deny(why: &str) -> Result<(), Refusal> {
+    Err(why.to_owned())
+}
+
+fn allow_if(allowed: bool) -> Result<(), Refusal> {
+    if allowed { Ok(()) } else { deny("") }
+}
+
+/// Decides about secrets and config maps, which a node reads for its pods.
+fn read_configuration(
+    state: &State,
+    node: &str,
+    attributes: &Attributes<'_>,
+) -> Result<(), Refusal> {
+    if !["get", "list", "watch"].contains(&attributes.verb) {
+        return deny("can only read resources of this type");
+    }
+    if !attributes.subresource.is_empty() {
+        return deny("cannot read subresource");
+    }
+    if attributes.namespace.is_empty() {
+        return deny("can only read namespaced object of this type");
+    }
+    check_relationship(state, node, attributes)
+}
+
+/// Decides about Node objects, of which a node reads only its own.
+fn access_node(node: &str, attributes: &Attributes<'_>) -> Result<(), Refusal> {
+    let name = attributes.name;
+    match (attributes.subresource, attributes.verb) {
+        ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
+        ("", "get" | "list" | "watch") if name == node => Ok(()),
+        ("", "get" | "list" | "watch") if name.is_empty() => deny(&format!(
+            "node '{node}' cannot read all nodes, only its own Node object"
+        )),
+        ("", "get" | "list" | "watch") => deny(&format!(
+            "node '{node}' cannot read '{name}', only its own Node object"
+        )),
+        _ => deny(""),
+    }
+}
+
+/// Decides about pods, of which a node reads only its own.
+fn access_pod(state: &State, node: &str, attributes: &Attributes<'_>) -> Result<(), Refusal> {
+    match (attributes.subresource, attributes.verb) {
+        ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
+            Ok(())
+        }
+        ("", "get") => check_relationship(state, node, attributes),
+        ("", "list" | "watch") => {
+            let own = format!("spec.nodeName={node}");
+            if attributes
+                .fields
+                .split(',')
+                .any(|field| field == own || field.replacen("==", "=", 1) == own)
+            {
+                Ok(())
+            } else if attributes.name.is_empty() {
+                deny("can only list/watch pods with spec.nodeName field selector")
+            } else {
+                check_relationship(state, node, attributes)
+            }
+        }
+        _ => deny(""),
+    }
+}
+
+/// Decides about leases, of which a node has one.
+fn access_lease(node: &str, attributes: &Attributes<'_>) -> Result<(), Refusal> {
+    if !ONE_OBJECT.contains(&attributes.verb) {
+        deny("can only get, create, update, patch, or delete a node lease")
+    } else if attributes.namespace != LEASES {
+        deny(&format!(
+            "can only access leases in the {LEASES:?} system namespace"
+        ))
+    } else if attributes.verb != "create" && attributes.name != node {
+        deny("can only access node lease with the same name as the requesting node")
+    } else {
+        Ok(())
     }
 }
 

@@ -62,6 +62,7 @@ fn unset_amounts(object: &Value, hard: &serde_json::Map<String, Value>) -> Vec<S
     missing
 }
 
+/// Adds a new object to the use of its namespace's quotas, unless it exceeds one of them.
 pub(super) fn charge(
     state: &mut State,
     attempt: &Attempt<'_>,
@@ -91,7 +92,6 @@ pub(super) fn charge(
         let Some(hard) = quota["spec"]["hard"].as_object().cloned() else {
             continue;
         };
-        let concerned: Vec<&String> = hard.keys().filter(|key| usage.contains_key(*key)).collect();
         if attempt.resource.storage == "pods" {
             let missing = unset_amounts(object, &hard);
             if !missing.is_empty() {
@@ -101,18 +101,11 @@ pub(super) fn charge(
                 )));
             }
         }
+        let concerned: Vec<&String> = hard.keys().filter(|key| usage.contains_key(*key)).collect();
         if concerned.is_empty() {
             continue;
         }
-        let known = quota["status"]["hard"]
-            .as_object()
-            .cloned()
-            .unwrap_or_default();
-        let unknown: Vec<&str> = concerned
-            .iter()
-            .filter(|key| !known.contains_key(**key))
-            .map(|key| key.as_str())
-            .collect();
+        let unknown = unknown_amounts(&quota, &concerned);
         if !unknown.is_empty() {
             return Err(attempt.forbidden(&format!(
                 "status unknown for quota: {name}, resources: {}",
@@ -121,30 +114,18 @@ pub(super) fn charge(
         }
         let mut exceeded = Vec::new();
         for key in concerned {
-            let limit = Quantity::of(&hard[key]);
-            let used = Quantity::of(&quota["status"]["used"][key]);
-            let requested = usage[key];
-            if used + requested > limit {
-                exceeded.push((key.clone(), [requested, used, limit]));
+            let charge = Charge {
+                requested: usage[key],
+                used: Quantity::of(&quota["status"]["used"][key]),
+                limit: Quantity::of(&hard[key]),
+            };
+            quota["status"]["used"][key] = json!(charge.sum().to_string());
+            if charge.sum() > charge.limit {
+                exceeded.push((key, charge));
             }
-            quota["status"]["used"][key] = json!((used + requested).to_string());
         }
         if !exceeded.is_empty() {
-            let list = |which: usize| {
-                let parts: Vec<String> = exceeded
-                    .iter()
-                    .map(|(key, amounts): &(String, [Quantity; 3])| {
-                        format!("{key}={}", amounts[which])
-                    })
-                    .collect();
-                parts.join(",")
-            };
-            return Err(attempt.forbidden(&format!(
-                "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
-                list(0),
-                list(1),
-                list(2)
-            )));
+            return Err(attempt.forbidden(&excess(&name, &exceeded)));
         }
         charged.push((name, quota));
     }
@@ -154,4 +135,43 @@ pub(super) fn charge(
         }
     }
     Ok(())
+}
+
+/// What an object takes of one amount of a quota.
+struct Charge {
+    requested: Quantity,
+    used: Quantity,
+    limit: Quantity,
+}
+
+impl Charge {
+    fn sum(&self) -> Quantity {
+        self.used + self.requested
+    }
+}
+
+/// Returns the amounts that a quota bounds but does not know the use of yet.
+fn unknown_amounts<'k>(quota: &Value, concerned: &[&'k String]) -> Vec<&'k str> {
+    concerned
+        .iter()
+        .filter(|key| quota["status"]["hard"].get(key.as_str()).is_none())
+        .map(|key| key.as_str())
+        .collect()
+}
+
+/// Returns the message about the amounts of a quota that would be exceeded.
+fn excess(name: &str, exceeded: &[(&String, Charge)]) -> String {
+    let list = |amount: fn(&Charge) -> Quantity| {
+        let parts: Vec<String> = exceeded
+            .iter()
+            .map(|(key, charge)| format!("{key}={}", amount(charge)))
+            .collect();
+        parts.join(",")
+    };
+    format!(
+        "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+        list(|charge| charge.requested),
+        list(|charge| charge.used),
+        list(|charge| charge.limit)
+    )
 }

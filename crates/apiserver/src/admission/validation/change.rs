@@ -202,30 +202,20 @@ fn pod(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         }
     }
     deadline(old, new, causes);
-    let empty = Vec::new();
-    let (known, given) = (
-        old["tolerations"].as_array().unwrap_or(&empty),
-        new["tolerations"].as_array().unwrap_or(&empty),
-    );
-    let seconds_aside = |toleration: &Value| {
-        let mut toleration = toleration.clone();
-        if let Some(fields) = toleration.as_object_mut() {
-            fields.remove("tolerationSeconds");
-        }
-        toleration
-    };
-    let all_kept = known.iter().all(|toleration| {
-        given
-            .iter()
-            .any(|other| seconds_aside(other) == seconds_aside(toleration))
-    });
-    if !all_kept {
+    tolerations(old, new, causes);
+    gates(old, new, causes);
+    let fixed = without_allowed_changes(old, new);
+    if fixed != *old {
+        let difference = internal::difference(old, &fixed);
         causes.push(Cause::forbidden(
-            "spec.tolerations",
-            "existing toleration can not be modified except its tolerationSeconds",
+            "spec",
+            &format!("{POD_CHANGES}\n{difference}"),
         ));
     }
-    gates(old, new, causes);
+}
+
+/// Returns the new specification of a pod with the old values of all fields that may change.
+fn without_allowed_changes(old: &Value, new: &Value) -> Value {
     let mut fixed = new.clone();
     for list in ["containers", "initContainers"] {
         let before = old[list].as_array().into_iter().flatten();
@@ -254,11 +244,32 @@ fn pod(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     if let Some(fields) = fixed.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
     }
-    if fixed != *old {
-        let difference = internal::difference(old, &fixed);
+    fixed
+}
+
+/// Checks that the tolerations of a pod are kept, with other seconds at most.
+fn tolerations(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    let empty = Vec::new();
+    let (known, given) = (
+        old["tolerations"].as_array().unwrap_or(&empty),
+        new["tolerations"].as_array().unwrap_or(&empty),
+    );
+    let seconds_aside = |toleration: &Value| {
+        let mut toleration = toleration.clone();
+        if let Some(fields) = toleration.as_object_mut() {
+            fields.remove("tolerationSeconds");
+        }
+        toleration
+    };
+    let all_kept = known.iter().all(|toleration| {
+        given
+            .iter()
+            .any(|other| seconds_aside(other) == seconds_aside(toleration))
+    });
+    if !all_kept {
         causes.push(Cause::forbidden(
-            "spec",
-            &format!("{POD_CHANGES}\n{difference}"),
+            "spec.tolerations",
+            "existing toleration can not be modified except its tolerationSeconds",
         ));
     }
 }

@@ -13,46 +13,7 @@ pub(super) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExec
 /// Checks a specification at a path.
 pub(super) fn check(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     let volumes = volumes(&spec["volumes"], &format!("{path}.volumes"), causes);
-    let at = format!("{path}.containers");
-    let mut seen = HashSet::new();
-    if spec["containers"].as_array().is_none_or(Vec::is_empty) {
-        causes.push(Cause::required(&at, ""));
-    }
-    for (at, container) in indexed(&spec["containers"], &at) {
-        common(container, &at, &volumes, causes);
-        unique(container, &at, &mut seen, causes);
-        for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
-            check_probe(&container[probe], &format!("{at}.{probe}"), causes);
-        }
-    }
-    for (at, container) in indexed(&spec["initContainers"], &format!("{path}.initContainers")) {
-        common(container, &at, &volumes, causes);
-        unique(container, &at, &mut seen, causes);
-        let sidecar = container["restartPolicy"] == "Always";
-        if !container["restartPolicy"].is_null() && !sidecar {
-            one_of(
-                &container["restartPolicy"],
-                &["Always"],
-                &format!("{at}.restartPolicy"),
-                causes,
-            );
-        }
-        if !sidecar {
-            for field in [
-                "lifecycle",
-                "livenessProbe",
-                "readinessProbe",
-                "startupProbe",
-            ] {
-                if !container[field].is_null() {
-                    causes.push(Cause::forbidden(
-                        format!("{at}.{field}"),
-                        "may not be set for init containers without restartPolicy=Always",
-                    ));
-                }
-            }
-        }
-    }
+    containers(spec, path, &volumes, causes);
     one_of(
         &spec["restartPolicy"],
         &["Always", "OnFailure", "Never"],
@@ -71,12 +32,7 @@ pub(super) fn check(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
         causes,
     );
     for field in ["serviceAccountName", "nodeName", "priorityClassName"] {
-        let value = text(&spec[field]);
-        if !value.is_empty() {
-            let wrong = names::subdomain(value).into_iter();
-            let at = format!("{path}.{field}");
-            causes.extend(wrong.map(|why| Cause::invalid(at.clone(), &json!(value), &why)));
-        }
+        named(spec, field, path, names::subdomain, causes);
     }
     if let Some(seconds) = spec["activeDeadlineSeconds"].as_i64()
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
@@ -88,15 +44,71 @@ pub(super) fn check(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
         ));
     }
     for field in ["hostname", "subdomain"] {
-        let value = text(&spec[field]);
-        if !value.is_empty() {
-            let at = format!("{path}.{field}");
-            let wrong = names::label(value).into_iter();
-            causes.extend(wrong.map(|why| Cause::invalid(at.clone(), &json!(value), &why)));
-        }
+        named(spec, field, path, names::label, causes);
     }
     for (at, toleration) in indexed(&spec["tolerations"], &format!("{path}.tolerations")) {
         check_toleration(toleration, &at, causes);
+    }
+}
+
+/// Checks a field that holds a name, or nothing.
+fn named(
+    spec: &Value,
+    field: &str,
+    path: &str,
+    check: fn(&str) -> Vec<String>,
+    causes: &mut Vec<Cause>,
+) {
+    let value = text(&spec[field]);
+    if !value.is_empty() {
+        let at = format!("{path}.{field}");
+        let wrong = check(value).into_iter();
+        causes.extend(wrong.map(|why| Cause::invalid(at.clone(), &json!(value), &why)));
+    }
+}
+
+/// Checks the containers and the init containers, which share their names.
+fn containers(spec: &Value, path: &str, volumes: &HashSet<&str>, causes: &mut Vec<Cause>) {
+    let at = format!("{path}.containers");
+    let mut seen = HashSet::new();
+    if spec["containers"].as_array().is_none_or(Vec::is_empty) {
+        causes.push(Cause::required(&at, ""));
+    }
+    for (at, container) in indexed(&spec["containers"], &at) {
+        common(container, &at, volumes, causes);
+        unique(container, &at, &mut seen, causes);
+        for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+            check_probe(&container[probe], &format!("{at}.{probe}"), causes);
+        }
+    }
+    for (at, container) in indexed(&spec["initContainers"], &format!("{path}.initContainers")) {
+        common(container, &at, volumes, causes);
+        unique(container, &at, &mut seen, causes);
+        restart_of_init_container(container, &at, causes);
+    }
+}
+
+/// Checks the restart policy of an init container, and the fields that only a sidecar may have.
+fn restart_of_init_container(container: &Value, at: &str, causes: &mut Vec<Cause>) {
+    let policy = &container["restartPolicy"];
+    if policy == "Always" {
+        return;
+    }
+    if !policy.is_null() {
+        one_of(policy, &["Always"], &format!("{at}.restartPolicy"), causes);
+    }
+    for field in [
+        "lifecycle",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+    ] {
+        if !container[field].is_null() {
+            causes.push(Cause::forbidden(
+                format!("{at}.{field}"),
+                "may not be set for init containers without restartPolicy=Always",
+            ));
+        }
     }
 }
 

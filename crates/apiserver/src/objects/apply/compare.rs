@@ -111,48 +111,63 @@ fn compare_as(
                 compare_leaf(left, right, path, found);
                 return true;
             }
-            let old = grouped(ty, keys, old);
-            let new = grouped(ty, keys, new);
-            let mut elements: Vec<&Element> = old.iter().map(|(element, _)| element).collect();
-            for (element, _) in &new {
-                if !elements.contains(&element) {
-                    elements.push(element);
-                }
-            }
-            for element in elements {
-                let (before, after) = (group(&old, element), group(&new, element));
-                path.push(element.clone());
-                match (before, after) {
-                    ([] | [_], [] | [_]) => {
-                        compare_at(
-                            ty.item(),
-                            before.first().copied(),
-                            after.first().copied(),
-                            path,
-                            found,
-                        );
-                    }
-                    ([_, _, ..], [_, _, ..]) => {
-                        if before != after {
-                            found.modified.insert(path);
-                        }
-                    }
-                    ([_, _, ..], _) => {
-                        if let Some(after) = after.first() {
-                            compare_at(ty.item(), None, Some(after), path, found);
-                        }
-                        found.removed.insert(path);
-                    }
-                    (_, _) => {
-                        if let Some(before) = before.first() {
-                            compare_at(ty.item(), Some(before), None, path, found);
-                        }
-                        found.added.insert(path);
-                    }
-                }
-                path.pop();
-            }
+            let (old, new) = (grouped(ty, keys, old), grouped(ty, keys, new));
+            compare_lists(ty, &old, &new, path, found);
             false
+        }
+    }
+}
+
+/// Compares two lists element by element, in the order of the first list.
+fn compare_lists(
+    ty: Type<'_>,
+    old: &[(Element, Vec<&Value>)],
+    new: &[(Element, Vec<&Value>)],
+    path: &mut Vec<Element>,
+    found: &mut Comparison,
+) {
+    let mut elements: Vec<&Element> = old.iter().map(|(element, _)| element).collect();
+    for (element, _) in new {
+        if !elements.contains(&element) {
+            elements.push(element);
+        }
+    }
+    for element in elements {
+        path.push(element.clone());
+        compare_items(ty, group(old, element), group(new, element), path, found);
+        path.pop();
+    }
+}
+
+/// Compares the items of one element; a list that is not valid has several.
+fn compare_items(
+    ty: Type<'_>,
+    before: &[&Value],
+    after: &[&Value],
+    path: &mut Vec<Element>,
+    found: &mut Comparison,
+) {
+    match (before, after) {
+        ([] | [_], [] | [_]) => {
+            let (before, after) = (before.first().copied(), after.first().copied());
+            compare_at(ty.item(), before, after, path, found);
+        }
+        ([_, _, ..], [_, _, ..]) => {
+            if before != after {
+                found.modified.insert(path);
+            }
+        }
+        ([_, _, ..], _) => {
+            if let Some(after) = after.first() {
+                compare_at(ty.item(), None, Some(after), path, found);
+            }
+            found.removed.insert(path);
+        }
+        (_, _) => {
+            if let Some(before) = before.first() {
+                compare_at(ty.item(), Some(before), None, path, found);
+            }
+            found.added.insert(path);
         }
     }
 }

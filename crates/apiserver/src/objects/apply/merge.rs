@@ -57,21 +57,8 @@ fn merge_lists(
     old: &[Value],
     new: &[Value],
 ) -> Result<Vec<Value>, String> {
-    let named = |list: &[Value]| -> Result<Vec<Element>, String> {
-        list.iter()
-            .enumerate()
-            .map(|(index, item)| {
-                ty.element(keys, item)
-                    .map_err(|why| format!("element {index}: {why}"))
-            })
-            .collect()
-    };
-    let (old_names, new_names) = (named(old)?, named(new)?);
-    for (index, name) in new_names.iter().enumerate() {
-        if new_names[..index].contains(name) {
-            return Err(format!("duplicate entries for key {name}"));
-        }
-    }
+    let (old_names, new_names) = (elements(ty, keys, old)?, elements(ty, keys, new)?);
+    check_unique(&new_names)?;
     // when several old items have the same identity, they count as absent: there is no way to know which one is meant
     let old_value = |name: &Element| {
         let mut same = old_names
@@ -132,4 +119,24 @@ fn merge_lists(
         }
     }
     Ok(merged)
+}
+
+/// Returns which element of the list each item is.
+fn elements(ty: Type<'_>, keys: &[&str], list: &[Value]) -> Result<Vec<Element>, String> {
+    list.iter()
+        .enumerate()
+        .map(|(index, item)| {
+            ty.element(keys, item)
+                .map_err(|why| format!("element {index}: {why}"))
+        })
+        .collect()
+}
+
+fn check_unique(names: &[Element]) -> Result<(), String> {
+    for (index, name) in names.iter().enumerate() {
+        if names[..index].contains(name) {
+            return Err(format!("duplicate entries for key {name}"));
+        }
+    }
+    Ok(())
 }

@@ -16,9 +16,7 @@ pub(super) fn cells(storage: &str, object: &Value, created: &str) -> Option<Vec<
             let selected = none_if_empty(selector(&object["spec"]["selector"]));
             replicas(object, created, &selected)
         }
-        "replicationcontrollers" => {
-            replicas(object, created, &labels(&object["spec"]["selector"]))
-        }
+        "replicationcontrollers" => replicas(object, created, &labels(&object["spec"]["selector"])),
         "daemonsets.apps" => daemon_set(object, created),
         "statefulsets.apps" => stateful_set(object, created),
         "controllerrevisions.apps" => controller_revision(object, created),

@@ -71,29 +71,104 @@ fn container(pod: &Value, container: &str) -> Result<String, Failure> {
     )))
 }
 
-/// Checks the numbers in the query of a log.
-fn check_log_options<'q>(name: &str, value: &dyn Fn(&str) -> &'q str) -> Result<(), Failure> {
-    let mut causes = Vec::new();
-    for (field, least, why) in [
-        ("tailLines", 0, "must be greater than or equal to 0"),
-        ("limitBytes", 1, "must be greater than 0"),
-        ("sinceSeconds", 1, "must be greater than 0"),
-    ] {
-        if let Ok(number) = value(field).parse::<i64>()
-            && number < least
-        {
-            causes.push(Cause::invalid(field, &serde_json::json!(number), why));
+/// The query of a request.
+struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn of(uri: &Uri) -> Self {
+        let text = uri.query().unwrap_or_default();
+        Self(
+            form_urlencoded::parse(text.as_bytes())
+                .into_owned()
+                .collect(),
+        )
+    }
+
+    /// Returns the first value of a parameter; empty when there is none.
+    fn value(&self, name: &str) -> &str {
+        let found = self.0.iter().find(|(key, _)| key == name);
+        found.map_or("", |(_, value)| value.as_str())
+    }
+
+    /// Returns all values of a parameter.
+    fn values<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
+        let found = self.0.iter().filter(move |(key, _)| key == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn is_true(&self, name: &str) -> bool {
+        matches!(self.value(name), "true" | "1")
+    }
+
+    /// Checks the numbers in the query of a log.
+    fn check_log_options(&self, pod: &str) -> Result<(), Failure> {
+        let mut causes = Vec::new();
+        for (field, least, why) in [
+            ("tailLines", 0, "must be greater than or equal to 0"),
+            ("limitBytes", 1, "must be greater than 0"),
+            ("sinceSeconds", 1, "must be greater than 0"),
+        ] {
+            if let Ok(number) = self.value(field).parse::<i64>()
+                && number < least
+            {
+                causes.push(Cause::invalid(field, &serde_json::json!(number), why));
+            }
         }
+        if causes.is_empty() {
+            return Ok(());
+        }
+        let subject = Subject {
+            group: "",
+            resource: "PodLogOptions",
+            name: pod,
+        };
+        Err(Failure::invalid(&subject, &causes))
     }
-    if causes.is_empty() {
-        return Ok(());
+
+    /// Returns the query of a log in the kubelet's words.
+    fn for_log(&self) -> String {
+        let mut query = Serializer::new(String::new());
+        for name in ["follow", "previous", "timestamps"] {
+            if self.is_true(name) {
+                query.append_pair(name, "true");
+            }
+        }
+        for name in ["sinceSeconds", "sinceTime", "tailLines", "limitBytes"] {
+            if !self.value(name).is_empty() {
+                query.append_pair(name, self.value(name));
+            }
+        }
+        query.finish()
     }
-    let subject = Subject {
-        group: "",
-        resource: "PodLogOptions",
-        name,
-    };
-    Err(Failure::invalid(&subject, &causes))
+
+    /// Returns the query of forwarded ports in the kubelet's words.
+    fn for_ports(&self) -> String {
+        let mut query = Serializer::new(String::new());
+        let ports: Vec<&str> = self.values("ports").collect();
+        if !ports.is_empty() {
+            query.append_pair("port", &ports.join(","));
+        }
+        query.finish()
+    }
+
+    /// Returns the query of a command, or of an attachment, in the kubelet's words.
+    fn for_streams(&self) -> String {
+        let mut query = Serializer::new(String::new());
+        for (name, sent) in [
+            ("stdin", "input"),
+            ("stdout", "output"),
+            ("stderr", "error"),
+            ("tty", "tty"),
+        ] {
+            if self.is_true(name) {
+                query.append_pair(sent, "1");
+            }
+        }
+        for word in self.values("command") {
+            query.append_pair("command", word);
+        }
+        query.finish()
+    }
 }
 
 /// Returns where a pod's kubelet answers a request about it; `None` for the log of a pod that is not bound to a node yet.
@@ -102,24 +177,16 @@ pub(super) fn pod_request(
     uri: &Uri,
     target: &Target<'_>,
 ) -> Result<Option<Location>, Failure> {
-    let pairs: Vec<(String, String)> =
-        form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
-            .into_owned()
-            .collect();
-    let value = |name: &str| {
-        let found = pairs.iter().find(|(key, _)| key == name);
-        found.map_or("", |(_, value)| value.as_str())
-    };
-    let is_true = |name: &str| matches!(value(name), "true" | "1");
+    let query = Query::of(uri);
     if target.subresource == "log" {
-        check_log_options(target.name, &value)?;
+        query.check_log_options(target.name)?;
     }
     let pod = find_pod(state, target, target.name)?;
     let forwards = target.subresource == "portforward";
     let container = if forwards {
         String::new()
     } else {
-        container(pod, value("container"))?
+        container(pod, query.value("container"))?
     };
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
     if node.is_empty() {
@@ -132,50 +199,11 @@ pub(super) fn pod_request(
         )));
     }
     let mut location = kubelet(state, node)?;
-    let mut query = Serializer::new(String::new());
-    let path = match target.subresource {
-        "log" => {
-            for name in ["follow", "previous", "timestamps"] {
-                if is_true(name) {
-                    query.append_pair(name, "true");
-                }
-            }
-            for name in ["sinceSeconds", "sinceTime", "tailLines", "limitBytes"] {
-                if !value(name).is_empty() {
-                    query.append_pair(name, value(name));
-                }
-            }
-            "containerLogs"
-        }
-        "portforward" => {
-            let ports: Vec<&str> = pairs
-                .iter()
-                .filter(|(key, _)| key == "ports")
-                .map(|(_, value)| value.as_str())
-                .collect();
-            if !ports.is_empty() {
-                query.append_pair("port", &ports.join(","));
-            }
-            "portForward"
-        }
-        other => {
-            for (name, sent) in [
-                ("stdin", "input"),
-                ("stdout", "output"),
-                ("stderr", "error"),
-                ("tty", "tty"),
-            ] {
-                if is_true(name) {
-                    query.append_pair(sent, "1");
-                }
-            }
-            for (_, word) in pairs.iter().filter(|(key, _)| key == "command") {
-                query.append_pair("command", word);
-            }
-            other
-        }
+    let (path, query) = match target.subresource {
+        "log" => ("containerLogs", query.for_log()),
+        "portforward" => ("portForward", query.for_ports()),
+        other => (other, query.for_streams()),
     };
-    let query = query.finish();
     location.path = format!("/{path}/{}/{}", target.namespace, target.name);
     if !forwards {
         location.path.push('/');

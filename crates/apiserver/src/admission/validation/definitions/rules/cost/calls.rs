@@ -22,6 +22,47 @@ const MAX_FORMAT_NAME_LENGTH: u64 = 64;
 const AUTHORIZATION_COST: u64 = 350_000;
 /// Cost of a requirement of a selector: its structure and its list of values.
 const REQUIREMENT_COST: f64 = 50.0;
+/// Functions of Kubernetes' libraries that take one step, whatever they are given.
+const ONE_STEP: &[&str] = &[
+    "serviceAccount",
+    "path",
+    "group",
+    "resource",
+    "subresource",
+    "namespace",
+    "name",
+    "allowed",
+    "reason",
+    "error",
+    "errored",
+    "masked",
+    "prefixLength",
+    "family",
+    "isUnspecified",
+    "isLoopback",
+    "isLinkLocalMulticast",
+    "isLinkLocalUnicast",
+    "isGlobalUnicast",
+    "format.named",
+    "sign",
+    "asInteger",
+    "isInteger",
+    "asApproximateFloat",
+    "isGreaterThan",
+    "isLessThan",
+    "compareTo",
+    "add",
+    "sub",
+    "major",
+    "minor",
+    "patch",
+    "getScheme",
+    "getHostname",
+    "getHost",
+    "getPort",
+    "getEscapedPath",
+    "getQuery",
+];
 
 /// A call, with one of the overloads that fit.
 #[derive(Debug)]
@@ -136,47 +177,7 @@ fn of_kubernetes(known: &Known<'_>, called: &ResolvedCall<'_>) -> Option<Estimat
     let second = called.arguments.get(1).map(|one| size(known, one));
     Some(match (called.name, target, first) {
         ("check", ..) => Estimate::of(Bounds::exactly(AUTHORIZATION_COST)),
-        (
-            "serviceAccount"
-            | "path"
-            | "group"
-            | "resource"
-            | "subresource"
-            | "namespace"
-            | "name"
-            | "allowed"
-            | "reason"
-            | "error"
-            | "errored"
-            | "masked"
-            | "prefixLength"
-            | "family"
-            | "isUnspecified"
-            | "isLoopback"
-            | "isLinkLocalMulticast"
-            | "isLinkLocalUnicast"
-            | "isGlobalUnicast"
-            | "format.named"
-            | "sign"
-            | "asInteger"
-            | "isInteger"
-            | "asApproximateFloat"
-            | "isGreaterThan"
-            | "isLessThan"
-            | "compareTo"
-            | "add"
-            | "sub"
-            | "major"
-            | "minor"
-            | "patch"
-            | "getScheme"
-            | "getHostname"
-            | "getHost"
-            | "getPort"
-            | "getEscapedPath"
-            | "getQuery",
-            ..,
-        ) => Estimate::of(ONE),
+        (name, ..) if ONE_STEP.contains(&name) => Estimate::of(ONE),
         ("fieldSelector" | "labelSelector", _, Some(size)) => {
             let requirements = size.scaled(0.5).scaled(REQUIREMENT_COST);
             Estimate::of(LIST_COST.plus(reading_cost(size, 1.0)).plus(requirements))
@@ -191,25 +192,8 @@ fn of_kubernetes(known: &Known<'_>, called: &ResolvedCall<'_>) -> Option<Estimat
         ("replace", Some(size), Some(old)) => {
             Estimate::sized(reading_cost(size, 2.0), replaced_size(size, old, second?))
         }
-        ("split", Some(size), _) => {
-            let max = called.arguments.get(1).map(|limit| &limit.node.form);
-            let max = match max {
-                Some(Form::Constant(_, Some(number))) => *number as u64,
-                _ => size.max,
-            };
-            Estimate::sized(reading_cost(size, 2.0), Bounds::new(0, max))
-        }
-        ("join", Some(count), separator) => {
-            let mut size = Bounds::default();
-            if let Some(item) = item_size(known, called.target?) {
-                size = count.times(item.1);
-            }
-            if let Some(separator) = separator {
-                let between = Bounds::new(count.min.saturating_sub(1), count.max.saturating_sub(1));
-                size = size.plus(separator.times(between));
-            }
-            Estimate::sized(reading_cost(size, 1.0), size)
-        }
+        ("split", Some(size), _) => of_split(called, size),
+        ("join", Some(count), separator) => of_join(known, called.target?, count, separator),
         ("find" | "findAll", Some(size), Some(pattern)) => {
             let cost = matching_cost(size, pattern);
             Estimate::sized(cost, Bounds::new(0, size.max))
@@ -221,17 +205,7 @@ fn of_kubernetes(known: &Known<'_>, called: &ResolvedCall<'_>) -> Option<Estimat
             Some(size),
         ) => Estimate::of(reading_cost(size, 1.0)),
         ("ip.isCanonical", _, Some(size)) => Estimate::of(reading_cost(size, 2.0)),
-        ("containsIP" | "containsCIDR", _, Some(size)) => {
-            let address = Bounds::new(4, 16);
-            let mut cost = address.plus(address).scaled(COST_PER_CHARACTER);
-            if called.name == "containsCIDR" {
-                cost = cost.plus(address.scaled(COST_PER_CHARACTER)).plus(ONE);
-            }
-            if ["cidr_contains_ip_string", "cidr_contains_cidr_string"].contains(&called.overload) {
-                cost = cost.plus(reading_cost(size, 1.0));
-            }
-            Estimate::of(cost)
-        }
+        ("containsIP" | "containsCIDR", _, Some(size)) => of_containing(called, size),
         ("validate", _, Some(size)) => {
             let cost =
                 reading_cost(size, 1.0).scaled(FORMAT_PATTERN_LENGTH * COST_PER_PATTERN_CHARACTER);
@@ -240,6 +214,47 @@ fn of_kubernetes(known: &Known<'_>, called: &ResolvedCall<'_>) -> Option<Estimat
         ("_==_", ..) => return of_equality(called),
         _ => return None,
     })
+}
+
+/// Estimates the splitting of a text, which may have a limit.
+fn of_split(called: &ResolvedCall<'_>, text: Bounds) -> Estimate {
+    let limit = called.arguments.get(1).map(|limit| &limit.node.form);
+    let max = match limit {
+        Some(Form::Constant(_, Some(number))) => *number as u64,
+        _ => text.max,
+    };
+    Estimate::sized(reading_cost(text, 2.0), Bounds::new(0, max))
+}
+
+/// Estimates the joining of a list of texts.
+fn of_join(
+    known: &Known<'_>,
+    list: &Operand<'_>,
+    count: Bounds,
+    separator: Option<Bounds>,
+) -> Estimate {
+    let mut size = Bounds::default();
+    if let Some((_, item)) = item_size(known, list) {
+        size = count.times(item);
+    }
+    if let Some(separator) = separator {
+        let between = Bounds::new(count.min.saturating_sub(1), count.max.saturating_sub(1));
+        size = size.plus(separator.times(between));
+    }
+    Estimate::sized(reading_cost(size, 1.0), size)
+}
+
+/// Estimates whether a network contains an address or another network, which may be a text that has to be read first.
+fn of_containing(called: &ResolvedCall<'_>, size: Bounds) -> Estimate {
+    let address = Bounds::new(4, 16);
+    let mut cost = address.plus(address).scaled(COST_PER_CHARACTER);
+    if called.name == "containsCIDR" {
+        cost = cost.plus(address.scaled(COST_PER_CHARACTER)).plus(ONE);
+    }
+    if ["cidr_contains_ip_string", "cidr_contains_cidr_string"].contains(&called.overload) {
+        cost = cost.plus(reading_cost(size, 1.0));
+    }
+    Estimate::of(cost)
 }
 
 /// Estimates equality of Kubernetes' own types: most are compared in one step, but named formats and URLs are read.
