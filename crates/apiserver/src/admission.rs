@@ -1,4 +1,11 @@
-//! What a write means.
+//! What a write means: what the server adds to an object, what it ignores of it, and what it refuses.
+//!
+//! May import every room below: `access` (who writes), `objects`, `registry`, `storage`, `schema`, `values`, `failure`. It knows nothing of
+//! requests: `verbs` calls it, in this order: `defaults` (fills in what is missing), `plugins` (the admission plugins of a real server, which
+//! see a write as an `attempt`), `strategy` (what the server sets itself), `validation` (what it refuses).
+//!
+//! Reading order: `verbs::create` shows the steps of one write; then the same order here. A kind of its own is an arm in the first function of
+//! `defaults`, `strategy` and `validation`.
 
 pub(crate) mod attempt;
 pub(crate) mod defaults;

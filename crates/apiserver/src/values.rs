@@ -1,4 +1,10 @@
-//! Plain values.
+//! Plain values, JSON and texts, without schemas and kinds: how they are read, compared and written.
+//!
+//! May import no other room, and every room may import it.
+//!
+//! Each module is about one sort of value and stands alone: `fields` (of JSON objects), `quantity`, `times`, `names` (generated ones), `go`
+//! (values as Go prints them), `words` (values as tables show them), and `pods` (what the amounts in a pod add up to), the one that uses
+//! another, `quantity`.
 
 pub(crate) mod fields;
 pub(crate) mod go;

@@ -1,5 +1,5 @@
 //! Decoding of objects of built-in kinds: removes and reports unknown fields, checks types, and puts amounts into their canonical form. For
-//! custom objects see `definitions::objects`.
+//! custom objects see `objects::custom`.
 
 use serde_json::Value;
 
