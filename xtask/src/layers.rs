@@ -59,7 +59,7 @@ const RULES: &[Rule] = &[
     ),
     rule("features", &[]),
     rule("apply", &["api"]),
-    rule("apiserver", &[]),
+    rule("apiserver", &["api"]),
     rule("daemon", &[]),
     rule("programs", &["cluster-spec"]),
     rule("cluster-state", &["cluster-spec"]),

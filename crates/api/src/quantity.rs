@@ -1,9 +1,11 @@
 //! Kubernetes quantities: exact values with a suffix, such as `1500m`, `2Gi` or `1e3`.
 //!
 //! A value is an integer number of nanos (10^-9), the smallest step that Kubernetes supports. As in Kubernetes, finer input is rounded up,
-//! and values beyond 2^63-1 are capped. Output has the canonical form: no fraction, and the largest suffix that keeps the exact value.
+//! and values with a binary suffix are capped at 2^63-1. Kubernetes has no limit for decimal values; here it is 10^29, far above everything
+//! that exists. Output has the canonical form: no fraction, and the largest suffix that keeps the exact value.
 
 use std::fmt;
+use std::ops::Add;
 use std::str::FromStr;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -12,7 +14,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 const CPU: &str = "cpu";
 
 const NANO: i128 = 1_000_000_000;
-const MAX: i128 = (i64::MAX as i128) * NANO;
+/// The largest value with a binary suffix.
+const MAX_BINARY: i128 = (i64::MAX as i128) * NANO;
+/// The largest other value.
+const MAX_DECIMAL: i128 = 10_i128.pow(38);
 
 /// The suffixes that a quantity is written with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -55,14 +60,6 @@ impl Amount {
         }
     }
 
-    /// Creates an amount from nanos, capped to the range that Kubernetes supports.
-    pub fn from_nanos(nanos: i128, format: Format) -> Self {
-        Self {
-            nanos: nanos.clamp(-MAX, MAX),
-            format,
-        }
-    }
-
     /// Creates an amount of a resource from the unit that programs calculate with: thousandths of a core for `cpu`, whole units for
     /// everything else.
     pub fn of(resource: &str, amount: i64, format: Format) -> Self {
@@ -95,6 +92,21 @@ impl Amount {
     /// Returns the value in whole units, rounded away from zero.
     pub fn units(self) -> i64 {
         saturate(divide_away(self.nanos, NANO))
+    }
+
+    /// Returns whether the amount is zero.
+    pub fn is_zero(self) -> bool {
+        self.nanos == 0
+    }
+
+    /// Returns whether the amount is below zero.
+    pub fn is_negative(self) -> bool {
+        self.nanos < 0
+    }
+
+    /// Returns whether the amount is a number of whole units.
+    pub fn is_whole(self) -> bool {
+        self.nanos % NANO == 0
     }
 
     /// Returns the format that the amount is written in.
@@ -150,6 +162,22 @@ impl PartialOrd for Amount {
 impl Ord for Amount {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.nanos.cmp(&other.nanos)
+    }
+}
+
+impl Add for Amount {
+    type Output = Self;
+
+    /// Adds two amounts. The sum has the format of the first one, or that of the second when the first is zero.
+    fn add(self, other: Self) -> Self {
+        Self {
+            nanos: self.nanos.saturating_add(other.nanos),
+            format: if self.is_zero() {
+                other.format
+            } else {
+                self.format
+            },
+        }
     }
 }
 
@@ -232,8 +260,10 @@ impl FromStr for Amount {
         }
         let (format, power) = suffix(rest).ok_or_else(error)?;
         let magnitude = match format {
-            Format::BinarySi => scaled(whole, fraction, 1_i128 << (10 * power), 0),
-            Format::DecimalSi | Format::DecimalExponent => scaled(whole, fraction, 1, power),
+            Format::BinarySi => scaled(whole, fraction, 1_i128 << (10 * power), 0, MAX_BINARY),
+            Format::DecimalSi | Format::DecimalExponent => {
+                scaled(whole, fraction, 1, power, MAX_DECIMAL)
+            }
         };
         Ok(Self {
             nanos: if negative { -magnitude } else { magnitude },
@@ -242,8 +272,8 @@ impl FromStr for Amount {
     }
 }
 
-/// Computes `whole.fraction * factor * 10^exponent` in nanos, rounded up and capped.
-fn scaled(whole: &str, fraction: &str, factor: i128, exponent: i32) -> i128 {
+/// Computes `whole.fraction * factor * 10^exponent` in nanos, rounded up and capped at `max`.
+fn scaled(whole: &str, fraction: &str, factor: i128, exponent: i32, max: i128) -> i128 {
     let digits = whole
         .bytes()
         .chain(fraction.bytes())
@@ -254,8 +284,8 @@ fn scaled(whole: &str, fraction: &str, factor: i128, exponent: i32) -> i128 {
     let mut lost = false;
     let mut skipped: i64 = 0;
     for digit in digits {
-        // 36 digits exceed every value below the cap; further digits only move the decimal point
-        if value >= 10_i128.pow(36) {
+        // no value below the cap has more than 38 digits; further ones only move the decimal point
+        if value >= 10_i128.pow(37) {
             lost |= digit != 0;
             skipped += 1;
         } else {
@@ -273,7 +303,7 @@ fn scaled(whole: &str, fraction: &str, factor: i128, exponent: i32) -> i128 {
         let product = power
             .and_then(|power| value.checked_mul(power))
             .and_then(|value| value.checked_mul(factor));
-        return product.map_or(MAX, |value| value.min(MAX));
+        return product.map_or(max, |value| value.min(max));
     }
     let divisor = u32::try_from(-shift)
         .ok()
@@ -282,13 +312,13 @@ fn scaled(whole: &str, fraction: &str, factor: i128, exponent: i32) -> i128 {
     // multiply in two parts: the product of the whole value and the factor could overflow although the result fits
     let (high, low) = (value / divisor, value % divisor);
     let Some(high) = high.checked_mul(factor) else {
-        return MAX;
+        return max;
     };
     let low = match low.checked_mul(factor) {
         Some(low) => low / divisor + i128::from(low % divisor != 0 || lost),
         None => divide_away(low, (divisor / factor).max(1)),
     };
-    high.saturating_add(low).min(MAX)
+    high.saturating_add(low).min(max)
 }
 
 impl fmt::Display for Amount {
@@ -367,8 +397,15 @@ mod tests {
         check("3.", NANO * 3, "3");
         check("1n", 1, "1n");
         check("0.1n", 1, "1n");
-        check("100Ei", MAX, "9223372036854775807");
-        check("1e400", MAX, "9223372036854775807e0".trim_end_matches("e0"));
+        check("100Ei", MAX_BINARY, "9223372036854775807");
+        check("-100Ei", -MAX_BINARY, "-9223372036854775807");
+        check("100E", NANO * 10_i128.pow(20), "100E");
+        check(
+            "12345678901234567890123456789.012345678",
+            12_345_678_901_234_567_890_123_456_789_012_345_678,
+            "12345678901234567890123456789012345678n",
+        );
+        check("1e400", MAX_DECIMAL, "100000000000e18");
     }
 
     #[test]
@@ -404,6 +441,38 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_has_the_format_of_the_first_amount_that_is_not_zero() {
+        for (first, second, sum) in [
+            ("1Gi", "1000", "1073742824"),
+            ("1Gi", "1048576", "1025Mi"),
+            ("1000", "1Ki", "2024"),
+            ("0", "1Gi", "1Gi"),
+            ("500m", "1500m", "2"),
+            ("1", "-1", "0"),
+        ] {
+            let amount = |text: &str| text.parse::<Amount>().unwrap();
+            let added = amount(first) + amount(second);
+            assert_eq!(added.to_string(), sum, "{first} + {second}");
+        }
+    }
+
+    #[test]
+    fn amounts_know_their_sign_and_whether_they_are_whole() {
+        for (text, zero, negative, whole) in [
+            ("0Ki", true, false, true),
+            ("-0", true, false, true),
+            ("1500m", false, false, false),
+            ("-2000m", false, true, true),
+            ("1Ki", false, false, true),
+        ] {
+            let amount: Amount = text.parse().unwrap();
+            assert_eq!(amount.is_zero(), zero, "{text}");
+            assert_eq!(amount.is_negative(), negative, "{text}");
+            assert_eq!(amount.is_whole(), whole, "{text}");
+        }
+    }
+
+    #[test]
     fn amounts_compare_by_value() {
         assert_eq!(
             "1Ki".parse::<Amount>().unwrap(),
@@ -417,6 +486,6 @@ mod tests {
         let text = format!("0.{}1Ei", "0".repeat(60));
         assert_eq!(text.parse::<Amount>().unwrap().nanos(), 1);
         let text = format!("{}.5", "1".repeat(50));
-        assert_eq!(text.parse::<Amount>().unwrap().nanos(), MAX);
+        assert_eq!(text.parse::<Amount>().unwrap().nanos(), MAX_DECIMAL);
     }
 }

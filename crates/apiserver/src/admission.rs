@@ -4,8 +4,8 @@
 //! requests: `verbs` calls it, in this order: `defaults` (fills in what is missing), `plugins` (the admission plugins of a real server, which
 //! see a write as an `attempt`), `strategy` (what the server sets itself), `validation` (what it refuses).
 //!
-//! Reading order: `verbs::create` shows the steps of one write; then the same order here. A kind of its own is an arm in the first function of
-//! `defaults`, `strategy` and `validation`.
+//! Reading order: `verbs::create` shows the steps of one write; then the modules in that order. The first functions of `defaults`, `strategy`
+//! and `validation` say what is done for each kind.
 
 pub(crate) mod attempt;
 pub(crate) mod defaults;

@@ -226,4 +226,127 @@ mod tests {
         assert_eq!(canonical(""), None);
         assert_eq!(canonical("1Qi"), None);
     }
+
+    fn texts() -> Vec<String> {
+        const NUMBERS: &[&str] = &[
+            "",
+            "0",
+            "00",
+            "1",
+            "3",
+            "7",
+            "10",
+            "007",
+            "100",
+            "512",
+            "999",
+            "1000",
+            "1001",
+            "1023",
+            "1024",
+            "1025",
+            "1536",
+            "2048",
+            "1000000",
+            "1048576",
+            "123456789",
+            "1073741824",
+            "4294967296",
+            "8191",
+            "9000000000",
+            "0.",
+            ".",
+            ".5",
+            "0.5",
+            "1.5",
+            "1.",
+            "1.0",
+            "1.10",
+            "0.1",
+            "0.25",
+            "0.001",
+            "0.0001",
+            "0.000000001",
+            "0.0000000001",
+            "0.1234567891",
+            "1.9999999999",
+            "1023.5",
+            "1024.125",
+            "1.000000001",
+            "1.0000000000000000001",
+            "1.2.3",
+            "x",
+            "1x",
+        ];
+        const SUFFIXES: &[&str] = &[
+            "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
+            "K", "ki", "mi", "i", "Zi", "e", "E+", "e-", "e0", "E0", "e1", "e2", "e3", "E3", "e03",
+            "e+3", "e-3", "E-3", "e6", "e9", "e-6", "e-9", "e-10", "e-20", "e12", "e1.5", "e3m",
+            " ", " Gi", "Gi ", "%", "\u{b5}",
+        ];
+        let mut all = Vec::new();
+        for sign in ["", "+", "-"] {
+            for number in NUMBERS {
+                for suffix in SUFFIXES {
+                    all.push(format!("{sign}{number}{suffix}"));
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn both_types_read_and_write_the_same() {
+        let limit = i128::from(i64::MAX) * 1_000_000_000;
+        let (mut equal, mut beyond, mut refused) = (0, 0, 0);
+        let mut different = Vec::new();
+        for text in texts() {
+            let old = parse(&text);
+            let new = text.parse::<api::quantity::Amount>().ok();
+            match (old, new) {
+                (None, None) => refused += 1,
+                (Some(old), Some(_)) if old.form == Form::Binary && old.nano.abs() > limit => {
+                    beyond += 1
+                }
+                (Some(old), Some(new))
+                    if old.nano == new.nanos()
+                        && render(old) == new.to_string()
+                        && old.is_whole() == new.is_whole() =>
+                {
+                    equal += 1;
+                }
+                (old, new) => different.push(format!(
+                    "{text:?}: {:?} {:?}",
+                    old.map(render),
+                    new.map(|new| new.to_string())
+                )),
+            }
+        }
+        println!(
+            "{equal} equal, {beyond} beyond the cap, {refused} refused, {} different",
+            different.len()
+        );
+        assert!(different.is_empty(), "{different:#?}");
+    }
+
+    #[test]
+    fn both_types_add_the_same() {
+        let texts = [
+            "0", "0Gi", "1", "-1", "1500m", "1Ki", "1Gi", "3n", "1e3", "2e-3", "1024", "-1Gi",
+            "5E", "100M",
+        ];
+        for one in texts {
+            for two in texts {
+                let amount = |text: &str| text.parse::<api::quantity::Amount>().unwrap();
+                let old = parse(one).unwrap() + parse(two).unwrap();
+                let new = amount(one) + amount(two);
+                assert_eq!(render(old), new.to_string(), "{one} + {two}");
+                assert_eq!(
+                    parse(one).unwrap().cmp(&parse(two).unwrap()),
+                    amount(one).cmp(&amount(two)),
+                    "{one} {two}"
+                );
+            }
+        }
+    }
 }
