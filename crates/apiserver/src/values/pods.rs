@@ -2,23 +2,24 @@
 
 use std::collections::BTreeMap;
 
+use api::quantity::Amount;
 use serde_json::Value;
 
-use super::quantity::Quantity;
+use super::quantity;
 
-/// Quantities by resource.
-pub(crate) type Quantities = BTreeMap<String, Quantity>;
+/// Amounts by resource.
+pub(crate) type Quantities = BTreeMap<String, Amount>;
 
 fn amounts(list: &Value) -> Quantities {
     let fields = list.as_object().into_iter().flatten();
     fields
-        .map(|(name, amount)| (name.clone(), Quantity::of(amount)))
+        .map(|(name, amount)| (name.clone(), quantity::amount(amount)))
         .collect()
 }
 
 fn add(to: &mut Quantities, other: &Quantities) {
     for (name, amount) in other {
-        let sum = to.get(name).copied().unwrap_or(Quantity::ZERO) + *amount;
+        let sum = to.get(name).copied().unwrap_or_default() + *amount;
         to.insert(name.clone(), sum);
     }
 }
@@ -81,7 +82,7 @@ pub(crate) fn total(spec: &Value, what: &str) -> Quantities {
     for (name, amount) in &overhead {
         // the overhead raises only limits that exist
         if what == "requests" || total.contains_key(name) {
-            let sum = total.get(name).copied().unwrap_or(Quantity::ZERO) + *amount;
+            let sum = total.get(name).copied().unwrap_or_default() + *amount;
             total.insert(name.clone(), sum);
         }
     }

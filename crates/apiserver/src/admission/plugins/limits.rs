@@ -1,12 +1,13 @@
 //! Limit ranges: default amounts for containers that set none, and bounds.
 
+use api::quantity::Amount;
 use serde_json::{Value, json};
 
 use crate::admission::attempt::Attempt;
 use crate::failure::Failure;
 use crate::storage::State;
 use crate::values::pods;
-use crate::values::quantity::Quantity;
+use crate::values::quantity;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
@@ -74,7 +75,7 @@ pub(super) fn check(state: &State, attempt: &Attempt<'_>, pod: &Value) -> Result
             "Container" => {
                 for container in pods::containers(&pod["spec"]) {
                     let of = |what: &str, name: &str| {
-                        container["resources"][what].get(name).map(Quantity::of)
+                        container["resources"][what].get(name).map(quantity::amount)
                     };
                     bounds(item, kind, &of, &mut problems);
                 }
@@ -101,11 +102,11 @@ pub(super) fn check(state: &State, attempt: &Attempt<'_>, pod: &Value) -> Result
 fn bounds(
     item: &Value,
     kind: &str,
-    of: &dyn Fn(&str, &str) -> Option<Quantity>,
+    of: &dyn Fn(&str, &str) -> Option<Amount>,
     problems: &mut Vec<String>,
 ) {
     for (name, bound) in item["min"].as_object().into_iter().flatten() {
-        let bound = Quantity::of(bound);
+        let bound = quantity::amount(bound);
         match (of("requests", name), of("limits", name)) {
             (None, _) => problems.push(format!(
                 "minimum {name} usage per {kind} is {bound}.  No request is specified"
@@ -120,7 +121,7 @@ fn bounds(
         }
     }
     for (name, bound) in item["max"].as_object().into_iter().flatten() {
-        let bound = Quantity::of(bound);
+        let bound = quantity::amount(bound);
         match (of("requests", name), of("limits", name)) {
             (_, None) => problems.push(format!(
                 "maximum {name} usage per {kind} is {bound}.  No limit is specified"

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use api::quantity::{Amount, Format};
 use serde_json::{Value, json};
 
 use crate::admission::attempt::Attempt;
 use crate::failure::Failure;
 use crate::storage::{Key, State};
 use crate::values::pods;
-use crate::values::quantity::Quantity;
+use crate::values::quantity;
 
 /// Returns the amounts that an object counts for in quotas, by name.
-fn usage(attempt: &Attempt<'_>, object: &Value) -> BTreeMap<String, Quantity> {
-    let one = Quantity::whole(1);
+fn usage(attempt: &Attempt<'_>, object: &Value) -> BTreeMap<String, Amount> {
+    let one = Amount::from_units(1, Format::DecimalSi);
     let mut usage = BTreeMap::new();
     let resource = attempt.resource;
     if attempt.resource.group.is_empty() {
@@ -116,8 +117,8 @@ pub(super) fn charge(
         for key in concerned {
             let charge = Charge {
                 requested: usage[key],
-                used: Quantity::of(&quota["status"]["used"][key]),
-                limit: Quantity::of(&hard[key]),
+                used: quantity::amount(&quota["status"]["used"][key]),
+                limit: quantity::amount(&hard[key]),
             };
             quota["status"]["used"][key] = json!(charge.sum().to_string());
             if charge.sum() > charge.limit {
@@ -139,13 +140,13 @@ pub(super) fn charge(
 
 /// What an object takes of one amount of a quota.
 struct Charge {
-    requested: Quantity,
-    used: Quantity,
-    limit: Quantity,
+    requested: Amount,
+    used: Amount,
+    limit: Amount,
 }
 
 impl Charge {
-    fn sum(&self) -> Quantity {
+    fn sum(&self) -> Amount {
         self.used + self.requested
     }
 }
@@ -161,7 +162,7 @@ fn unknown_amounts<'k>(quota: &Value, concerned: &[&'k String]) -> Vec<&'k str> 
 
 /// Returns the message about the amounts of a quota that would be exceeded.
 fn excess(name: &str, exceeded: &[(&String, Charge)]) -> String {
-    let list = |amount: fn(&Charge) -> Quantity| {
+    let list = |amount: fn(&Charge) -> Amount| {
         let parts: Vec<String> = exceeded
             .iter()
             .map(|(key, charge)| format!("{key}={}", amount(charge)))

@@ -7,7 +7,7 @@ use super::names;
 use super::pod::EFFECTS;
 use crate::failure::Cause;
 use crate::registry::Resource;
-use crate::values::quantity::Quantity;
+use crate::values::quantity;
 
 /// Highest priority that users may set.
 const HIGHEST_PRIORITY: i64 = 1_000_000_000;
@@ -204,7 +204,7 @@ pub(super) fn event(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
 
 pub(super) fn quota(spec: &Value, causes: &mut Vec<Cause>) {
     for (name, amount) in spec["hard"].as_object().into_iter().flatten() {
-        if Quantity::of(amount).is_negative() {
+        if quantity::amount(amount).is_negative() {
             causes.push(Cause::invalid(
                 format!("spec.hard[{name}]"),
                 amount,

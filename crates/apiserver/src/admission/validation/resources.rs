@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::names;
 use crate::failure::Cause;
-use crate::values::quantity::Quantity;
+use crate::values::quantity;
 
 const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
@@ -50,7 +50,7 @@ pub(super) fn check(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
         for (resource, amount) in list {
             let path = format!("{path}.{what}[{resource}]");
             name(resource, &path, causes);
-            let given = Quantity::of(amount);
+            let given = quantity::amount(amount);
             if given.is_negative() {
                 causes.push(Cause::invalid(
                     path,
@@ -66,7 +66,7 @@ pub(super) fn check(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
     for (resource, amount) in requests {
         let at = format!("{path}.requests[{resource}]");
         name(resource, &at, causes);
-        let given = Quantity::of(amount);
+        let given = quantity::amount(amount);
         if given.is_negative() {
             causes.push(Cause::invalid(
                 at,
@@ -78,7 +78,7 @@ pub(super) fn check(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
         }
         match limits.get(resource) {
             Some(limit) => {
-                let bound = Quantity::of(limit);
+                let bound = quantity::amount(limit);
                 let limit = limit.as_str().unwrap_or_default();
                 if given != bound && !is_overcommittable(resource) {
                     causes.push(Cause::invalid(

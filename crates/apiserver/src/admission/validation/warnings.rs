@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::checks::{indexed, text};
 use crate::registry::Resource;
-use crate::values::quantity::Quantity;
+use crate::values::quantity;
 
 /// Labels of nodes that have new names.
 const OLD_LABELS: [(&str, &str); 8] = [
@@ -207,7 +207,7 @@ impl Warnings {
     fn fractions(&mut self, amounts: &Value, path: &str) {
         for name in BYTES {
             let amount = &amounts[name];
-            if !amount.is_null() && !Quantity::of(amount).is_whole() {
+            if !amount.is_null() && !quantity::amount(amount).is_whole() {
                 let why = format!(
                     "fractional byte value {:?} is invalid, must be an integer",
                     text(amount)
