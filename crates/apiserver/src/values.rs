@@ -2,9 +2,9 @@
 //!
 //! May import no other room, and every room may import it.
 //!
-//! Each module is about one sort of value and stands alone: `fields` (of JSON objects), `quantity`, `times`, `names` (generated ones), `go`
-//! (values as Go prints them), `words` (values as tables show them), and `pods` (what the amounts in a pod add up to), the one that uses
-//! another, `quantity`.
+//! Each module is about one sort of value and stands alone: `fields` (of JSON objects), `quantity` (reads `api`'s amounts), `times`, `names`
+//! (generated ones), `go` (values as Go prints them), `words` (values as tables show them), and `pods` (what the amounts in a pod add up to),
+//! the one that uses another, `quantity`.
 
 pub(crate) mod fields;
 pub(crate) mod go;
