@@ -4,7 +4,7 @@
 //! `--include-ignored`, all matching scenarios run. With `KUBECONFIG` set they run on that cluster, else on an embedded one that is brought
 //! up for the run, or, with `NUMARESOURCES_LANE=local`, on one of real Kubernetes parts.
 //!
-//! The test target `suite` only starts `numaresources-tests` with [`COMMAND`]: linking the engine twice would take another 120 MB.
+//! The test target `suite` only starts `numaresources-tests` with `libtest` as the first word: linking the engine twice would take another 120 MB.
 
 use std::ffi::OsString;
 use std::io::Write;
