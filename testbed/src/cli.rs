@@ -98,8 +98,12 @@ pub struct PlanArgs {
     /// Number of worker nodes; the first half aligns containers, the other half pods.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub workers: u8,
-    /// Machine profile of the nodes: a YAML file, or one of two-zones, one-zone, four-zones.
-    #[arg(long, value_name = "FILE|NAME", default_value = "two-zones")]
+    #[arg(
+        long,
+        value_name = "FILE|NAME",
+        default_value = "two-zones",
+        help = format!("Machine profile of the nodes: a YAML file, or one of {}", Machine::NAMES.join(", "))
+    )]
     pub machine: String,
     /// YAML file with the plan of each worker, in place of number and machine.
     #[arg(long, value_name = "FILE", hide = true)]
@@ -164,28 +168,40 @@ impl PlanArgs {
 
     /// Returns the same as arguments of a command line, without those that the embedded lane does not need.
     pub(crate) fn to_arguments(&self) -> Vec<std::ffi::OsString> {
+        let Self {
+            // the embedded cluster needs no Kubernetes programs
+            assets: _,
+            workers,
+            machine,
+            nodes,
+            light_nodes,
+            bin_dir,
+            flavour,
+            schedulable_control_plane,
+            hide_allocations,
+        } = self;
         let mut arguments: Vec<std::ffi::OsString> = vec![
             "--workers".into(),
-            self.workers.to_string().into(),
+            workers.to_string().into(),
             "--machine".into(),
-            self.machine.clone().into(),
+            machine.into(),
         ];
-        if self.light_nodes > 0 {
-            arguments.extend(["--light-nodes".into(), self.light_nodes.to_string().into()]);
+        if *light_nodes > 0 {
+            arguments.extend(["--light-nodes".into(), light_nodes.to_string().into()]);
         }
-        if let Some(file) = &self.nodes {
+        if let Some(file) = nodes {
             arguments.extend(["--nodes".into(), file.into()]);
         }
-        if let Some(dir) = &self.bin_dir {
+        if let Some(dir) = bin_dir {
             arguments.extend(["--bin-dir".into(), dir.into()]);
         }
-        if let Some(flavour) = self.flavour {
+        if let Some(flavour) = flavour {
             arguments.extend(["--flavour".into(), flavour.name().into()]);
         }
-        if self.schedulable_control_plane {
+        if *schedulable_control_plane {
             arguments.push("--schedulable-control-plane".into());
         }
-        if self.hide_allocations {
+        if *hide_allocations {
             arguments.push("--hide-allocations".into());
         }
         arguments

@@ -28,10 +28,19 @@ pub struct Node {
 impl Node {
     /// Returns whether every filter treats both nodes alike.
     pub(super) fn is_alike_for_filters(&self, other: &Self) -> bool {
-        self.labels == other.labels
-            && self.taints == other.taints
-            && self.unschedulable == other.unschedulable
-            && self.allocatable == other.allocatable
+        // every field by name, so that the compiler asks about a new one
+        let Self {
+            name: _,
+            labels,
+            taints,
+            unschedulable,
+            allocatable,
+            images: _,
+        } = self;
+        *labels == other.labels
+            && *taints == other.taints
+            && *unschedulable == other.unschedulable
+            && *allocatable == other.allocatable
     }
 
     /// Reads a node. Returns `None` for objects without a name, which no API server sends.

@@ -1,4 +1,4 @@
-//! The suite can fail: for each of three faults, exactly the scenarios of a table fail, and all others pass.
+//! The suite can fail: for each fault, exactly the scenarios of a table fail, and all others pass.
 //!
 //! Each fault gets its own embedded cluster. The fault whose effect depends on the real scheduler and real kubelets also gets a cluster of
 //! real parts.

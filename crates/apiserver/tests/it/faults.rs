@@ -130,7 +130,7 @@ async fn a_rule_strikes_only_the_user_agent_that_it_names() {
     let mut config = kubeconfig(&server).await;
     config.headers.push((
         http::header::USER_AGENT,
-        "kube-scheduler/1.35".parse().unwrap(),
+        "kube-scheduler/1.2".parse().unwrap(),
     ));
     let scheduler: Api<ConfigMap> = Api::namespaced(Client::try_from(config).unwrap(), "default");
     let select = Selector {

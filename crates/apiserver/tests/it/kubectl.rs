@@ -22,7 +22,7 @@ fn pod(name: &str) -> String {
 
 fn node() -> String {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {"node-role.kubernetes.io/worker": ""}},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"kubeletVersion": "v1.35.4"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"kubeletVersion": "v1.2.3"},
             "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}})
     .to_string()
 }
@@ -194,7 +194,7 @@ async fn lists_and_describes() {
     let nodes = lines(&kubectl.ok("get nodes -o wide", "").await);
     assert!(nodes[1].starts_with("n1 Ready worker"), "{nodes:?}");
     assert!(
-        nodes[1].ends_with("v1.35.4 192.0.2.1 <none> <unknown> <unknown> <unknown>"),
+        nodes[1].ends_with("v1.2.3 192.0.2.1 <none> <unknown> <unknown> <unknown>"),
         "{nodes:?}"
     );
     let everywhere = lines(&kubectl.ok("get services -A", "").await);

@@ -152,7 +152,7 @@ fn go_version(text: &str) -> Option<(u32, u32)> {
     Some((digits(parts.next()?)?, digits(parts.next()?)?))
 }
 
-/// Returns the version of the staging modules: `v1.35.4` is published as v0.35.4 there.
+/// Returns the version of the staging modules: a Kubernetes `v1.N.M` is published as `v0.N.M` there.
 fn staging_version() -> String {
     KUBERNETES_VERSION.replacen("v1.", "v0.", 1)
 }
@@ -268,8 +268,11 @@ mod tests {
     #[test]
     fn module_replaces_the_staging_modules_and_names_the_programs() {
         let module = kubernetes_module(&["kubelet"]);
-        assert!(module.contains("k8s.io/client-go => k8s.io/client-go v0.35.4"));
+        let (_, minor_and_patch) = KUBERNETES_VERSION.split_once('.').unwrap();
+        let staging = format!("k8s.io/client-go => k8s.io/client-go v0.{minor_and_patch}\n");
+        assert!(module.contains(&staging));
         assert!(module.contains("\tk8s.io/kubernetes/cmd/kubelet\n"));
-        assert!(version_flags().contains("gitMinor=35"));
+        let (minor, _) = minor_and_patch.split_once('.').unwrap();
+        assert!(version_flags().contains(&format!("gitMinor={minor}")));
     }
 }

@@ -1,5 +1,6 @@
 //! `kubectl describe` and `kubectl explain`.
 
+use cluster_spec::kubernetes::KUBERNETES_VERSION;
 use serde_json::json;
 
 use super::harness::{TestCluster, deployment};
@@ -68,7 +69,7 @@ async fn descriptions_tell_what_is_there_and_what_happened() {
             "Ready True",
             "InternalIP: 127.",
             "example.com/deviceA: 10",
-            "Kubelet Version: v1.35.4",
+            &format!("Kubelet Version: {KUBERNETES_VERSION}"),
             "Non-terminated Pods: (2 in total)",
             "default web-",
             "cpu 4 (9%) 4 (9%)",

@@ -205,8 +205,8 @@ fn times_alone_are_no_change() {
 }
 
 #[rstest]
-#[case("given", "kubectl/v1.35.4 (linux/amd64)", "given")]
-#[case("", "kubectl/v1.35.4 (linux/amd64)", "kubectl")]
+#[case("given", "kubectl/v1.2.3 (linux/amd64)", "given")]
+#[case("", "kubectl/v1.2.3 (linux/amd64)", "kubectl")]
 #[case("", "", "")]
 fn managers_are_named_by_parameter_or_program(
     #[case] parameter: &str,
