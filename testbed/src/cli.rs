@@ -98,6 +98,7 @@ pub struct PlanArgs {
     /// Number of worker nodes; the first half aligns containers, the other half pods.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub workers: u8,
+    /// Machine profile of the nodes: the name of a profile or a file.
     #[arg(
         long,
         value_name = "FILE|NAME",
