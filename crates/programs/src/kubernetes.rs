@@ -186,17 +186,17 @@ mod tests {
 
     use super::*;
 
-    /// `V` stands for the version that all programs must have.
+    /// `@` stands for the version that all programs must have.
     #[rstest]
-    #[case::right("Kubernetes V\n", None)]
-    #[case::client("Client Version: V\nKustomize Version: v5.7.1\n", None)]
-    #[case::old("Kubernetes v1.29.0\n", Some("is v1.29.0, must be V"))]
+    #[case::right("Kubernetes @\n", None)]
+    #[case::client("Client Version: @\nKustomize Version: v5.7.1\n", None)]
+    #[case::old("Kubernetes v1.29.0\n", Some("is v1.29.0, must be @"))]
     #[case::template("Kubernetes $Format$\n", Some("does not report its version"))]
     fn kubernetes_programs_must_have_the_one_version(
         #[case] text: &str,
         #[case] problem: Option<&str>,
     ) {
-        let with_version = |text: &str| text.replacen(" V", &format!(" {KUBERNETES_VERSION}"), 1);
+        let with_version = |text: &str| text.replace('@', KUBERNETES_VERSION);
         assert_eq!(
             check_kubernetes_version(&with_version(text)).err(),
             problem.map(with_version)
