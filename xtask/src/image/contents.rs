@@ -198,6 +198,18 @@ impl Contents {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use api::operator::LogLevel;
+    use api::operator::v1::NodeGroup;
+    use api::scheduler::v1::{
+        CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType,
+    };
+    use manifests::platform::{Platform, TlsSettings};
+    use manifests::{operator, rte, scheduler};
+    use rstest::rstest;
+    use serde_json::Value;
+
     use super::*;
 
     fn elf(types: &[u8]) -> Vec<u8> {
@@ -236,5 +248,96 @@ mod tests {
                 "{target}"
             );
         }
+    }
+
+    /// Adds the programs that containers, probes and hooks of an object name.
+    fn add_programs(object: &Value, programs: &mut BTreeSet<String>) {
+        match object {
+            Value::Object(fields) => {
+                let command = fields.get("command").and_then(|words| words.get(0));
+                programs.extend(command.and_then(Value::as_str).map(str::to_owned));
+                fields
+                    .values()
+                    .for_each(|field| add_programs(field, programs));
+            }
+            Value::Array(items) => items.iter().for_each(|item| add_programs(item, programs)),
+            _ => {}
+        }
+    }
+
+    fn exporters(platform: Platform) -> Vec<Value> {
+        let options = rte::Options {
+            namespace: "ns".into(),
+            platform,
+            image: rte::Image {
+                reference: "image".into(),
+                pull_policy: None,
+                run_as_root: true,
+            },
+            log_level: LogLevel::Normal,
+            tls: TlsSettings::intermediate(),
+            api_server_ports: vec![6443],
+        };
+        let pool = rte::Pool {
+            name: "pool".into(),
+            nodes: rte::NodeSelection::NotControlPlane,
+            config: NodeGroup::default().normalized_config(),
+            config_hash: String::new(),
+            custom_selinux_policy: false,
+        };
+        rte::Set::new(&options, &[pool]).objects()
+    }
+
+    fn scheduler(platform: Platform) -> Vec<Value> {
+        let options = scheduler::Options {
+            namespace: "ns".into(),
+            platform,
+            image: "image".into(),
+            replicas: 1,
+            log_level: LogLevel::Normal,
+            tls: TlsSettings::intermediate(),
+            dump_cache: true,
+            guaranteed: false,
+            api_server_ports: vec![6443],
+            config: scheduler::config::Settings {
+                namespace: "ns".into(),
+                profile: None,
+                cache_resync_seconds: 0,
+                detection: CacheResyncDetectionMode::Relaxed,
+                informer: SchedulerInformerMode::Dedicated,
+                scoring: ScoringStrategyType::LeastAllocated,
+                resources: Vec::new(),
+                preemption: false,
+                leader_elect: true,
+            },
+        };
+        scheduler::Set::new(&options).unwrap().objects()
+    }
+
+    #[rstest]
+    #[case::kubernetes(Platform::Kubernetes)]
+    #[case::openshift(Platform::OpenShift)]
+    #[case::hypershift(Platform::HyperShift)]
+    fn every_program_that_an_installed_object_names_is_in_the_image(#[case] platform: Platform) {
+        let operator = operator::Set::new(&operator::Options {
+            platform,
+            ..operator::Options::default()
+        });
+        let objects = [operator.objects(), exporters(platform), scheduler(platform)];
+        let mut named = BTreeSet::new();
+        for object in objects.iter().flatten() {
+            add_programs(object, &mut named);
+        }
+        let programs = PROGRAMS
+            .iter()
+            .map(|(_, program)| format!("/bin/{program}"));
+        let present: BTreeSet<String> = links()
+            .into_iter()
+            .map(|(path, _)| format!("/{path}"))
+            .chain(programs)
+            .collect();
+        let missing: Vec<&String> = named.difference(&present).collect();
+        assert!(missing.is_empty(), "{missing:?} of {named:?}");
+        assert!(named.len() >= 4, "{named:?}");
     }
 }

@@ -63,15 +63,6 @@ fn parse_one(argument: &str) -> Result<Option<Duration>, ParseError> {
     Ok(Duration::try_from_secs_f64(seconds).ok())
 }
 
-/// Returns an equivalent command if this one is a shell that only sleeps forever, as in the exporter's helper. A shell that is the first
-/// process of its PID namespace ignores `SIGTERM`, so each rollout would wait 30 s per pod; and some machines have no shell.
-pub fn without_shell(argv: &[String]) -> Option<Vec<String>> {
-    let shell = argv.first()?;
-    let script = argv.last()?;
-    let is_idle = shell == "/bin/sh" && script.starts_with("while true; do sleep ");
-    is_idle.then(|| vec!["/bin/sleep".to_owned(), "infinity".to_owned()])
-}
-
 /// Sleeps for `duration`; `SIGTERM` and `SIGINT` end it at once with exit code 128 + signal, as a shell reports it.
 pub fn run(duration: Option<Duration>) -> Result<ExitCode, Errno> {
     let deadline = duration.and_then(|duration| Instant::now().checked_add(duration));

@@ -140,14 +140,15 @@ fn exporter(options: &Options, pool: &Pool, mounts: Vec<VolumeMount>) -> Contain
     }
 }
 
-/// Returns a container without work. It runs on the shared CPUs, which the exporter therefore does not count as exclusive.
+/// Returns a container without work. It runs on the shared CPUs, which the exporter therefore does not count as exclusive. Its program exists
+/// in our image and in that of the original, which runs a shell instead: our image has none.
 fn helper(options: &Options) -> Container {
     Container {
         name: names::RTE_HELPER_CONTAINER.into(),
         image: Some(options.image.reference.clone()),
         image_pull_policy: options.image.pull_policy.clone(),
-        command: Some(vec!["/bin/sh".into(), "-c".into(), "--".into()]),
-        args: Some(vec!["while true; do sleep 30s; done".into()]),
+        command: Some(vec!["/bin/sleep".into()]),
+        args: Some(vec!["infinity".into()]),
         termination_message_policy: Some(READ_LOGS_ON_ERROR.into()),
         ..Container::default()
     }

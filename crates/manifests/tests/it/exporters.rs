@@ -112,8 +112,8 @@ fn exporter_pods_are_described_in_full() {
     assert_eq!(
         *helper,
         json!({
-            "name": "shared-pool-container", "image": "image", "imagePullPolicy": "Always", "command": ["/bin/sh", "-c", "--"],
-            "args": ["while true; do sleep 30s; done"], "terminationMessagePolicy": "FallbackToLogsOnError",
+            "name": "shared-pool-container", "image": "image", "imagePullPolicy": "Always", "command": ["/bin/sleep"],
+            "args": ["infinity"], "terminationMessagePolicy": "FallbackToLogsOnError",
         })
     );
 }

@@ -65,7 +65,7 @@ pub(super) fn config_map(
     object
 }
 
-/// Returns whether the ConfigMap of a selected pool stays. A kubelet that does not answer now has its settings all the same; an object that
+/// Returns whether the ConfigMap of a selected pool stays. A kubelet that does not answer now still has its settings; an object that
 /// is gone configures nobody.
 pub(super) fn keeps(settings_known: bool, platform: Platform) -> bool {
     settings_known || platform == Platform::Kubernetes

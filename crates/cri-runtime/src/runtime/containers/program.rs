@@ -7,7 +7,6 @@ use podresources::cri::v1 as cri;
 
 use crate::helper::Program;
 use crate::identity::Identity;
-use crate::programs::sleep;
 use crate::runtime::Error;
 
 /// Default `PATH` of containers: the image's own directories first.
@@ -29,7 +28,6 @@ pub(super) fn program(
     if argv.is_empty() {
         return Err(Error::Invalid("no command specified"));
     }
-    let argv = sleep::without_shell(&argv).unwrap_or(argv);
     let mut env: BTreeMap<&str, &str> = [
         ("PATH", DEFAULT_PATH),
         ("HOSTNAME", hostname),

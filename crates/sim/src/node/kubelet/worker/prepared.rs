@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cri_runtime::programs::sleep;
-
 use crate::node::launcher::{Input, Launch};
 use crate::node::rewrite::Paths;
 
@@ -36,20 +34,9 @@ impl Prepared {
         let name = argv
             .first()
             .ok_or_else(|| NoProgram("no command specified".to_owned()))?;
-        let mut argv = argv.to_vec();
-        let program = match self.program(name) {
-            Ok(program) => program,
-            Err(error) => match (sleep::without_shell(&argv), self.program("/bin/sleep")) {
-                (Some(words), Ok(program)) => {
-                    argv = words;
-                    program
-                }
-                _ => return Err(error),
-            },
-        };
         Ok(Launch {
-            program,
-            argv,
+            program: self.program(name)?,
+            argv: argv.to_vec(),
             env: self.env.clone(),
             directory: self.directory.clone(),
             input: Input::None,
