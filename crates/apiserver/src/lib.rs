@@ -16,7 +16,8 @@
 //! `registry` (the kinds), `objects` (work on whole objects), `access` (who asks, and what they may do), `faults`, `admission` (what a write
 //! means: defaults, plugins, strategy, validation), `verbs` (what a request does), `serve` (connections, routes, answers), `server`.
 //!
-//! Reading order: [`Server::start`], `serve`, `verbs`, `admission`, `registry`, `storage`.
+//! Reading order: [`Server::start`], `serve`, `verbs`, `admission`, `registry`, `storage`. Tests with clients are in
+//! `testbed/tests/it/api_server`, comparisons with a real server in `judges`.
 
 pub use self::access::any_certificate::AnyCertificate;
 pub use self::access::audit;

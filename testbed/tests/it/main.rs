@@ -5,6 +5,7 @@
     reason = "what a test stands on has to be there: it panics where it is not"
 )]
 
+mod api_server;
 mod cluster;
 mod controllers;
 mod disturbed;

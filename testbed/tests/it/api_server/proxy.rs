@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{ServerConfig, crypto, pki_types::PrivateKeyDer};
 
-use crate::clients::{code, impatient, start};
+use super::clients::{code, impatient, start};
 
 /// Answers with the path, refuses below `/refuse`, and echoes upgraded connections.
 async fn kubelet(mut request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {

@@ -11,7 +11,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-use crate::clients::{client, code, config_map};
+use super::clients::{client, code, config_map};
 
 const TIMEOUT: Duration = Duration::from_mins(1);
 
