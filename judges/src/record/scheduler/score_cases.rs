@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::case::{Case, pick, push};
 use super::cases::nodes::{expression, toleration};
 use super::cases::resources::{resources, sized};
-use super::cases::zones::{app, neighbourhood, selector, term};
+use super::cases::zones::{app, guests, neighbourhood, selector, term};
 
 /// The plugin that pins pods to the nodes of their case.
 pub(super) const HELD_BY: &str = "NodeAffinity";
@@ -270,18 +270,6 @@ fn placed(random: &mut Random, case: &Case) -> Value {
     }
     labels[format!("host-{}", case.id)] = json!(format!("h{}", case.nodes.len()));
     labels
-}
-
-fn guests(random: &mut Random, case: &mut Case, other: &str) {
-    for _ in 0..random.between(2, 8) {
-        let labels = app(random);
-        let mut guest = case.guest(random, &labels);
-        if random.chance(10) {
-            guest["metadata"]["namespace"] = json!(other);
-        }
-        case.pods.push(guest);
-    }
-    case.pod["metadata"]["labels"] = app(random);
 }
 
 fn spread(random: &mut Random, case: &mut Case) {

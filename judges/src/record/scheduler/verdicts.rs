@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, ListParams};
@@ -24,31 +24,33 @@ pub(super) async fn verdicts(
     client: &Client,
     wanted: usize,
 ) -> anyhow::Result<BTreeMap<String, Verdict>> {
-    let api: Api<Pod> = Api::all(client.clone());
-    let params = ListParams::default().fields("metadata.name=pod");
-    let deadline = Instant::now() + VERDICT_TIMEOUT;
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
-    loop {
-        tick.tick().await;
-        let pods = api.list(&params).await.context("cannot list pods")?;
+    poll(client, wanted, |pods| {
         let mut verdicts = BTreeMap::new();
         for pod in pods {
             let id = pod.metadata.namespace.clone().unwrap_or_default();
-            if let Some(verdict) = verdict(&pod).with_context(|| id.clone())? {
+            if let Some(verdict) = verdict(pod).with_context(|| id.clone())? {
                 verdicts.insert(id, verdict);
             }
         }
-        if verdicts.len() == wanted {
-            return Ok(verdicts);
-        }
-        if Instant::now() > deadline {
-            bail!("{} of {wanted} pods have a verdict", verdicts.len());
-        }
-    }
+        Ok((verdicts.len(), verdicts))
+    })
+    .await
 }
 
 /// Waits until every pod has a node, or is known to be unschedulable.
 pub(super) async fn wait_for_verdicts(client: &Client, wanted: usize) -> anyhow::Result<()> {
+    poll(client, wanted, |pods| {
+        Ok((pods.iter().filter(|pod| has_verdict(pod)).count(), ()))
+    })
+    .await
+}
+
+/// Looks at the pods of the cases until `decided` counts this many. Returns what it made of them.
+async fn poll<T>(
+    client: &Client,
+    wanted: usize,
+    decided: impl Fn(&[Pod]) -> anyhow::Result<(usize, T)>,
+) -> anyhow::Result<T> {
     let api: Api<Pod> = Api::all(client.clone());
     let params = ListParams::default().fields("metadata.name=pod");
     let deadline = Instant::now() + VERDICT_TIMEOUT;
@@ -56,13 +58,13 @@ pub(super) async fn wait_for_verdicts(client: &Client, wanted: usize) -> anyhow:
     loop {
         tick.tick().await;
         let pods = api.list(&params).await.context("cannot list pods")?;
-        let decided = pods.iter().filter(|pod| has_verdict(pod)).count();
-        if decided == wanted {
-            return Ok(());
+        let (count, found) = decided(&pods.items)?;
+        if count == wanted {
+            return Ok(found);
         }
         ensure!(
             Instant::now() < deadline,
-            "{decided} of {wanted} pods have a verdict"
+            "{count} of {wanted} pods have a verdict"
         );
     }
 }

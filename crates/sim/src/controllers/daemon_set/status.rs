@@ -20,11 +20,7 @@ impl Controller {
         hash: &str,
     ) -> Result<(), kube::Error> {
         let by_node = self.by_node(set).await?;
-        let min_ready = set
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.min_ready_seconds)
-            .unwrap_or(0);
+        let min_ready = update::min_ready(set);
         let before = set.status.clone().unwrap_or_default();
         let mut status = DaemonSetStatus {
             observed_generation: set.metadata.generation,

@@ -62,7 +62,7 @@ pub(super) fn is_updated(set: &DaemonSet, pod: &Pod, hash: &str) -> bool {
         || !hash.is_empty() && labels.get(HASH).is_some_and(|label| label == hash)
 }
 
-fn min_ready(set: &DaemonSet) -> i32 {
+pub(super) fn min_ready(set: &DaemonSet) -> i32 {
     set.spec
         .as_ref()
         .and_then(|spec| spec.min_ready_seconds)

@@ -60,9 +60,8 @@ pub(in crate::record::scheduler) fn neighbourhood(random: &mut Random, case: &mu
     other
 }
 
-pub(super) fn pod_topology_spread(random: &mut Random, case: &mut Case) {
-    zoned(random, case);
-    let other = neighbourhood(random, case);
+/// Adds pods with random labels, some of them in another namespace, and gives the case's own pod labels.
+pub(in crate::record::scheduler) fn guests(random: &mut Random, case: &mut Case, other: &str) {
     for _ in 0..random.between(2, 8) {
         let labels = app(random);
         let mut guest = case.guest(random, &labels);
@@ -72,6 +71,12 @@ pub(super) fn pod_topology_spread(random: &mut Random, case: &mut Case) {
         case.pods.push(guest);
     }
     case.pod["metadata"]["labels"] = app(random);
+}
+
+pub(super) fn pod_topology_spread(random: &mut Random, case: &mut Case) {
+    zoned(random, case);
+    let other = neighbourhood(random, case);
+    guests(random, case, &other);
     let mut constraints: Vec<Value> = Vec::new();
     for _ in 0..random.between(1, 2) {
         let hard = random.chance(90);
