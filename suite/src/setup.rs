@@ -30,7 +30,7 @@ use crate::facts::Facts;
 use crate::recorder::{Deadlines, Recorder};
 use crate::step::StepError;
 
-pub use connect::{ALLOW_COMMAND, ALLOW_LABEL, allow};
+pub use connect::{ALLOW_ALL, ALLOW_COMMAND, ALLOW_LABEL, allow};
 
 /// Where the cluster comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,11 +8,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
+use crate::images;
 use crate::resources::Resources;
 
-/// Image of pods that only have to run: it has `/pause` and `/bin/sleep`.
-pub const PAUSE_IMAGE: &str = api::names::STACK_IMAGE;
-/// Environment variable that names another image with the same two programs.
+/// Environment variable that names another image with `/pause` and `/bin/sleep` for pods that only have to run.
 pub const PAUSE_IMAGE_VARIABLE: &str = "E2E_NROP_URL_PAUSE_IMAGE";
 
 /// How a container requests its resources.
@@ -270,7 +269,7 @@ impl PodPlan {
     }
 
     fn pod_spec(&self) -> PodSpec {
-        let image = std::env::var(PAUSE_IMAGE_VARIABLE).unwrap_or_else(|_| PAUSE_IMAGE.to_owned());
+        let image = images::of_pods(&[PAUSE_IMAGE_VARIABLE]);
         let container = |name: String, command: &[&str], resources: &ResourceRequest| Container {
             name,
             image: Some(image.clone()),

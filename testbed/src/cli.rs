@@ -9,6 +9,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use api::labels;
 use cluster_spec::flavour::Flavour;
+use cluster_spec::kind::Kind;
+pub use cluster_spec::kind::LABELS as KIND_LABELS;
 use cluster_spec::plan::{ClusterSpec, NodePlan};
 use cluster_spec::progress::{Progress, Report};
 use fixtures::machines::{Machine, profile};
@@ -262,6 +264,28 @@ fn own_dir() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let dir = program.parent().context("this program has no directory")?;
     Ok(dir.to_owned())
+}
+
+/// Writes what the nodes of a kind cluster with these workers mount to a directory, and returns the cluster's configuration. `mark` is the label that
+/// allows the cluster's use for tests.
+///
+/// # Errors
+/// Returns an error if the arguments describe no cluster, or if a file cannot be written.
+pub fn kind_configuration(
+    plan: &PlanArgs,
+    name: &str,
+    dir: &Path,
+    mark: (&str, &str),
+) -> anyhow::Result<serde_json::Value> {
+    let nodes = plan.node_plans()?;
+    let kind = Kind {
+        name,
+        nodes: &nodes,
+        dir,
+        mark,
+    };
+    kind.write()?;
+    Ok(kind.configuration())
 }
 
 impl ClusterCommand {

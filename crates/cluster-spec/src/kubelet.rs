@@ -131,8 +131,6 @@ impl KubeletSettings {
     /// node registers with these taints.
     pub fn configuration(&self, machine: &Machine, cri_socket: &Path, taints: &[Taint]) -> Value {
         let endpoint = format!("unix://{}", cri_socket.display());
-        let zones = machine.zones().len() as u64;
-        let reserved = self.reserved_memory_per_zone * zones;
         let mut config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -165,6 +163,19 @@ impl KubeletSettings {
             "eventRecordQPS": 0,
             "serializeImagePulls": false,
             "registerWithTaints": taints.iter().map(|taint| json!({ "key": taint.key, "effect": taint.effect })).collect::<Vec<_>>(),
+        });
+        if let (Some(fields), Value::Object(managers)) =
+            (config.as_object_mut(), self.managers(machine))
+        {
+            fields.extend(managers);
+        }
+        config
+    }
+
+    /// Returns the fields of a `KubeletConfiguration` that set up the resource managers on this machine, with what they need to be reserved.
+    pub fn managers(&self, machine: &Machine) -> Value {
+        let reserved = self.reserved_memory_per_zone * machine.zones().len() as u64;
+        let mut managers = json!({
             // Only memory, so that a full disk of the host does not matter.
             "evictionHard": { "memory.available": bytes(EVICTION_THRESHOLD) },
             "systemReserved": { "memory": bytes(reserved.saturating_sub(EVICTION_THRESHOLD)) },
@@ -174,13 +185,13 @@ impl KubeletSettings {
             "cpuManagerPolicy": self.cpu_manager_policy,
             "memoryManagerPolicy": self.memory_manager_policy,
         });
-        if let Some(fields) = config.as_object_mut() {
+        if let Some(fields) = managers.as_object_mut() {
             add_conditional_fields(fields, self, machine);
             for (key, value) in &self.extra {
                 fields.insert(key.clone(), value.clone());
             }
         }
-        config
+        managers
     }
 }
 

@@ -81,6 +81,16 @@ pub(super) struct ClusterUpArgs {
     /// Install the stack, too, and keep it: scenarios then start at once, with `--cluster kept`
     #[arg(long)]
     pub(super) with_stack: bool,
+    /// Bring up nothing: print the configuration of a kind cluster with the same workers, and write what its nodes mount to DIR
+    #[arg(
+        long,
+        value_name = "DIR",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "kind",
+        conflicts_with_all = ["with_stack", "cluster", "assets", "light_nodes", "bin_dir", "flavour", "schedulable_control_plane"]
+    )]
+    pub(super) print_kind_config: Option<PathBuf>,
 }
 
 /// What `--cluster` names: a [`ClusterSource`](crate::setup::ClusterSource) without its path.

@@ -12,6 +12,7 @@ use testbed::cli::{ClusterCommand, UpArgs};
 
 use super::arguments::{Cluster, ClusterUpArgs};
 use crate::binaries;
+use crate::images;
 use crate::recorder::Recorder;
 use crate::setup::kept::{self, Stack};
 use crate::setup::{self, ClusterSource, Options, Partial, allow};
@@ -21,6 +22,11 @@ use crate::step::StepError;
 /// `cluster status` also reports on the stack. Everything else is done by the testbed.
 pub(super) async fn run(command: Cluster) -> anyhow::Result<ExitCode> {
     match command {
+        Cluster::Up(ClusterUpArgs {
+            up,
+            print_kind_config: Some(dir),
+            ..
+        }) => print_kind_config(&up, &dir),
         Cluster::Up(args) => up(args).await,
         Cluster::Run(args) => ClusterCommand::Run(args).run().await,
         Cluster::Down(args) => ClusterCommand::Down(args).run().await,
@@ -33,7 +39,9 @@ pub(super) async fn run(command: Cluster) -> anyhow::Result<ExitCode> {
 }
 
 async fn up(args: ClusterUpArgs) -> anyhow::Result<ExitCode> {
-    let ClusterUpArgs { mut up, with_stack } = args;
+    let ClusterUpArgs {
+        mut up, with_stack, ..
+    } = args;
     let progress = |line: &str| {
         let _ = writeln!(std::io::stderr(), "  {line}");
     };
@@ -69,6 +77,32 @@ async fn up(args: ClusterUpArgs) -> anyhow::Result<ExitCode> {
         "export KUBECONFIG={}",
         kubeconfig.display()
     )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the configuration of a kind cluster with the workers of the arguments, after it wrote what the nodes mount. What is to be done with it
+/// goes to standard error.
+fn print_kind_config(up: &UpArgs, dir: &Path) -> anyhow::Result<ExitCode> {
+    let name = match up.name.name.as_str() {
+        "default" => "numaresources",
+        name => name,
+    };
+    let dir = std::path::absolute(dir)?;
+    let configuration = testbed::cli::kind_configuration(&up.plan, name, &dir, setup::ALLOW_ALL)?;
+    std::io::stdout().write_all(serde_yaml::to_string(&configuration)?.as_bytes())?;
+    let labels = dir.join(testbed::cli::KIND_LABELS);
+    let _ = writeln!(
+        std::io::stderr(),
+        "The nodes mount files below {}, which have to stay while the cluster exists. With the configuration above in kind.yaml:\n  \
+         kind create cluster --config kind.yaml\n  \
+         kind load image-archive --name {name} stack.tar\n  \
+         kubectl apply --server-side -f {}\n  \
+         KUBECONFIG=~/.kube/config {}={} numaresources-tests --label tier0",
+        dir.display(),
+        labels.display(),
+        images::STACK_VARIABLE,
+        api::names::STACK_IMAGE,
+    );
     Ok(ExitCode::SUCCESS)
 }
 

@@ -18,6 +18,8 @@ pub const ALLOW_LABEL: &str = "numaresources-tests/allowed";
 /// The command that sets the label.
 pub const ALLOW_COMMAND: &str =
     "kubectl label namespace kube-system numaresources-tests/allowed=true";
+/// The label and its value that allow everything.
+pub const ALLOW_ALL: (&str, &str) = (ALLOW_LABEL, INSTALL);
 const MARKED: &str = "kube-system";
 const INSTALL: &str = "install";
 

@@ -16,6 +16,7 @@ use super::Options;
 use crate::context::padding::NUMACELL;
 use crate::context::stack::exporters::daemon_sets;
 use crate::context::{RUN_LABEL, chain, topologies};
+use crate::images;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::{PollResult, Recorder};
 use crate::step::StepError;
@@ -140,10 +141,7 @@ async fn pools(client: &Client) -> Result<BTreeMap<String, BTreeMap<String, Stri
 }
 
 fn daemon_set(pool: &str, selector: &BTreeMap<String, String>) -> Value {
-    let image = IMAGE_VARIABLES
-        .iter()
-        .find_map(|name| std::env::var(name).ok());
-    let image = image.unwrap_or_else(|| api::names::STACK_IMAGE.to_owned());
+    let image = images::of_pods(&IMAGE_VARIABLES);
     let plugins = "/var/lib/kubelet/device-plugins";
     let labels = json!({"name": format!("numacell-dp-{pool}-pod")});
     json!({

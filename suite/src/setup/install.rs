@@ -14,6 +14,7 @@ use kube::{Client, ResourceExt};
 
 use super::Options;
 use crate::context::RUN_LABEL;
+use crate::images;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::{PollResult, Recorder};
 use crate::step::StepError;
@@ -168,7 +169,7 @@ async fn resources(recorder: &Recorder, client: &Client) -> Result<(), StepError
     let schedulers: Api<NumaResourcesScheduler> = Api::all(client.clone());
     if schedulers.get_opt(names::SCHEDULER_CR).await?.is_none() {
         let spec = NumaResourcesSchedulerSpec {
-            scheduler_image: format!("{}@{}", names::STACK_REPOSITORY, names::STACK_DIGEST),
+            scheduler_image: images::of_scheduler(),
             ..NumaResourcesSchedulerSpec::default()
         };
         let object = NumaResourcesScheduler::new(names::SCHEDULER_CR, spec);

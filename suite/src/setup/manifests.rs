@@ -8,6 +8,7 @@ use kube::api::DynamicObject;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::images;
 use crate::step::StepError;
 
 /// The manifests that `cargo xtask codegen` renders: definitions first, then the operator.
@@ -27,7 +28,8 @@ const BUILT_IN: [(&str, &str); 4] = [
     ("operator", include_str!("../../../config/operator.yaml")),
 ];
 
-/// Loads all objects, in order: the built-in ones, or those of a directory with the layout of `config` (`crd/*.yaml`, `operator.yaml`).
+/// Loads all objects, in order: the built-in ones, or those of a directory with the layout of `config` (`crd/*.yaml`, `operator.yaml`). They run
+/// the image that the user named for the stack, if any.
 pub(super) fn load(dir: Option<&Path>) -> Result<Vec<DynamicObject>, StepError> {
     let mut objects = Vec::new();
     for (name, text) in texts(dir)? {
@@ -35,15 +37,19 @@ pub(super) fn load(dir: Option<&Path>) -> Result<Vec<DynamicObject>, StepError> 
             StepError::fail(format!("cannot read the manifest {name}: {error}"))
         })?);
     }
+    if let Some(image) = images::named_by_user() {
+        images::replace(&mut objects, &image);
+    }
     Ok(objects)
 }
 
-/// Computes a digest of all manifests, by which a change of them is detected.
+/// Computes a digest of all manifests and of the image that they run, by which a change of them is detected.
 pub(super) fn digest(dir: Option<&Path>) -> Result<String, StepError> {
     let mut digest = Sha256::new();
     for (_, text) in texts(dir)? {
         digest.update(text.as_bytes());
     }
+    digest.update(images::named_by_user().unwrap_or_default());
     Ok(HEXLOWER.encode(&digest.finalize()))
 }
 
@@ -117,6 +123,15 @@ mod tests {
                 .iter()
                 .any(|object| object.name_any() == api::names::OPERATOR_DEPLOYMENT)
         );
+    }
+
+    #[test]
+    fn the_built_in_manifests_run_another_image_where_the_user_names_one() {
+        let mut objects = load(None).expect("built-in manifests are readable");
+        images::replace(&mut objects, "r.example/s:1");
+        let text = serde_json::to_string(&objects).expect("objects are JSON");
+        assert!(text.contains("r.example/s:1"));
+        assert!(!text.contains(api::names::STACK_IMAGE), "{text}");
     }
 
     #[test]

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use api::names::STACK_IMAGE;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use suite::workload::PAUSE_IMAGE;
 
 use super::machine::NodeFacts;
 
@@ -285,7 +285,7 @@ fn container(name: &str, role: Role, ends: bool, resources: ResourceRequirements
     };
     Container {
         name: name.to_owned(),
-        image: Some(PAUSE_IMAGE.to_owned()),
+        image: Some(STACK_IMAGE.to_owned()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(command.iter().map(|&word| word.to_owned()).collect()),
         resources: Some(resources),
