@@ -9,6 +9,7 @@ mod accounting;
 mod cargo;
 mod citations;
 mod codegen;
+mod compatibility;
 mod forward;
 mod image;
 mod layers;
@@ -39,6 +40,12 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Renders docs/compatibility.md, which compares the stack with the original, from its table.
+    Compatibility {
+        /// Changes nothing; fails when the page differs from the table.
+        #[arg(long)]
+        check: bool,
+    },
     /// Makes the container image.
     Image(image::Args),
     /// Checks that every package uses only what its layer allows.
@@ -64,6 +71,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => return forward::run("bench", args),
         Command::Citations => citations::run(),
         Command::Codegen { check } => codegen::run(check),
+        Command::Compatibility { check } => compatibility::run(check),
         Command::Image(args) => image::run(&args),
         Command::Layers => layers::run(),
         Command::Protos { check } => protos::run(check),

@@ -4,6 +4,7 @@ mod accounting;
 mod attached;
 mod churn;
 mod cli;
+mod compatibility;
 mod disturbed;
 mod faults;
 mod harness;

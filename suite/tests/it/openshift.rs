@@ -5,7 +5,7 @@
     reason = "what a test stands on has to be there: it panics where it is not"
 )]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::names;
@@ -30,11 +30,11 @@ use crate::harness::eventually;
 
 /// Longer than any step takes.
 const TIMEOUT: Duration = Duration::from_mins(3);
-const POOL: &str = "numa-container";
+pub(crate) const POOL: &str = "numa-container";
 const NODE: &str = "worker-0";
 const MANAGED: &str = "openshift-config-managed";
 
-struct TestCluster {
+pub(crate) struct TestCluster {
     cluster: Cluster,
     flavour: Flavour,
     client: Client,
@@ -43,7 +43,7 @@ struct TestCluster {
 
 impl TestCluster {
     /// Brings up a control plane node and one worker, with the operator, its exporter and its scheduler.
-    async fn up(lane: Lane, flavour: Flavour) -> Self {
+    pub(crate) async fn up(lane: Lane, flavour: Flavour) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let bin_dir = binaries::locate(None, |_| {}).await.unwrap();
         let machine = Machine::default_profile();
@@ -81,6 +81,16 @@ impl TestCluster {
             .unwrap();
         cluster.install().await;
         cluster
+    }
+
+    /// Returns a client of the administrator.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Returns the administrator's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.cluster.kubeconfig()
     }
 
     /// Installs the stack as an administrator does: the files of the operator, then the two resources.
@@ -125,7 +135,7 @@ impl TestCluster {
     }
 
     /// Applies an object. A kind that was just defined is not served at once.
-    async fn apply(&self, object: &Value) {
+    pub(crate) async fn apply(&self, object: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
         let metadata = &object["metadata"];
@@ -140,7 +150,7 @@ impl TestCluster {
     }
 
     /// Sets a policy for the pool's kubelets, as the platform does.
-    async fn configure(&self, policy: TopologyPolicy, name: &str) {
+    pub(crate) async fn configure(&self, policy: TopologyPolicy, name: &str) {
         let config = json!({
             "apiVersion": "machineconfiguration.openshift.io/v1",
             "kind": "KubeletConfig",
@@ -173,7 +183,7 @@ impl TestCluster {
     }
 
     /// Waits until the node's NRT has this policy.
-    async fn wait_for_policy(&self, policy: &str) {
+    pub(crate) async fn wait_for_policy(&self, policy: &str) {
         let api = self.api(
             "topology.node.k8s.io/v1alpha2",
             "NodeResourceTopology",
@@ -211,7 +221,7 @@ fn documents(file: &Path) -> Vec<Value> {
 }
 
 /// Builds a pod with more CPUs than a zone of the machine has, and fewer than both zones have.
-fn spanning_pod() -> Value {
+pub(crate) fn spanning_pod() -> Value {
     let machine = Machine::default_profile();
     let zone = machine.zones()[0].cores * machine.threads_per_core();
     let amounts = json!({"cpu": (zone + 2).to_string(), "memory": "64Mi"});
