@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use procfs::process::Process;
 use programs::cargo;
 use programs::console::note;
 use serde_json::{Value, json};
@@ -238,10 +239,10 @@ async fn watch_all(
 
 /// Returns the resident memory of this process in MiB.
 fn resident() -> anyhow::Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("cannot read own status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    let kib: f64 = number.context("/proc/self/status has no VmRSS")?.parse()?;
+    let status = Process::myself()
+        .and_then(|process| process.status())
+        .context("cannot read the status of this process")?;
+    let kib = status.vmrss.context("the status has no VmRSS")? as f64;
     Ok(kib / 1024.0)
 }
 

@@ -6,9 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-
-/// Unit of time in `/proc`: ticks per second, the same on every Linux.
-const TICKS: u32 = 100;
+use procfs::ProcResult;
+use procfs::process::Process;
 
 /// A running program; it ends with this value.
 pub(super) struct Measured {
@@ -34,24 +33,19 @@ impl Measured {
 
     /// Returns the processor time used so far.
     pub(super) fn cpu_time(&self) -> anyhow::Result<Duration> {
-        let text = self.read("stat")?;
-        // The name may contain blanks; the fields after it do not.
-        let (_, fields) = text.rsplit_once(')').context("stat has no name")?;
-        let field = |index: usize| -> anyhow::Result<u32> {
-            let field = fields.split_whitespace().nth(index);
-            Ok(field.context("stat is short")?.parse()?)
-        };
-        Ok(Duration::from_secs(1) * (field(11)? + field(12)?) / TICKS)
+        let stat = self.kernel().and_then(|process| process.stat());
+        let stat = stat.with_context(|| self.end_of_log())?;
+        let ticks = stat.utime + stat.stime;
+        Ok(Duration::from_millis(
+            ticks * 1000 / procfs::ticks_per_second(),
+        ))
     }
 
     /// Returns the peak resident memory so far, in MB (1,000,000 bytes).
     pub(super) fn peak_memory(&self) -> anyhow::Result<f64> {
-        let text = self.read("status")?;
-        let kilobytes = text.lines().find_map(|line| {
-            let value = line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?;
-            value.trim().parse::<f64>().ok()
-        });
-        let kilobytes = kilobytes.with_context(|| self.end_of_log())?;
+        let status = self.kernel().and_then(|process| process.status());
+        let kilobytes = status.ok().and_then(|status| status.vmhwm);
+        let kilobytes = kilobytes.with_context(|| self.end_of_log())? as f64;
         Ok(kilobytes * 1024.0 / 1e6)
     }
 
@@ -68,9 +62,8 @@ impl Measured {
         format!("the measured program has ended; the end of its log:\n{end}")
     }
 
-    fn read(&self, file: &str) -> anyhow::Result<String> {
-        let path = format!("/proc/{}/{file}", self.child.id());
-        std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
+    fn kernel(&self) -> ProcResult<Process> {
+        Process::new(self.child.id().cast_signed())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Identity of a process: a process ID is unique only together with the start time.
 
+use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 
 /// A process that can be recognised later, even if another process has got its ID.
@@ -16,15 +17,14 @@ pub struct ProcessRef {
 impl ProcessRef {
     /// Returns the process that has this ID now; none if there is none or only a zombie.
     pub fn of(pid: i32) -> Option<Self> {
-        let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (state, start_ticks) = parse_stat(&stat)?;
-        if matches!(state, 'Z' | 'X') {
+        let stat = Process::new(pid).and_then(|process| process.stat()).ok()?;
+        if matches!(stat.state, 'Z' | 'X') {
             return None;
         }
         Some(Self {
             pid,
-            start_ticks,
-            boot_id: boot_id(),
+            start_ticks: stat.starttime,
+            boot_id: procfs::sys::kernel::random::boot_id().unwrap_or_default(),
         })
     }
 
@@ -39,31 +39,12 @@ impl ProcessRef {
     }
 }
 
-/// Parses state letter and start time out of `/proc/PID/stat`. The command in it may contain any character, even parentheses.
-fn parse_stat(stat: &str) -> Option<(char, u64)> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    // `rest` begins with field 3; the start time is field 22.
-    let start_ticks = fields.nth(18)?.parse().ok()?;
-    Some((state, start_ticks))
-}
-
-fn boot_id() -> String {
-    fs_err::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map(|text| text.trim().to_owned())
-        .unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+    use nix::unistd::Pid;
 
-    #[test]
-    fn stat_is_read_behind_the_last_parenthesis_of_the_command() {
-        let stat = "42 (a) S (b c) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20";
-        assert_eq!(parse_stat(stat), Some(('R', 777)));
-    }
+    use super::*;
 
     #[test]
     fn same_id_with_another_start_time_is_another_process() {
@@ -71,5 +52,15 @@ mod tests {
         assert!(other.is_alive());
         other.start_ticks += 1;
         assert!(!other.is_alive());
+    }
+
+    #[test]
+    fn process_that_ended_is_none_even_before_its_parent_waits_for_it() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
+        assert_eq!(ProcessRef::of(pid.as_raw()), None);
+        child.wait().unwrap();
+        assert_eq!(ProcessRef::of(pid.as_raw()), None);
     }
 }

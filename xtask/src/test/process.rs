@@ -13,15 +13,13 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use procfs::process::Process;
 
 use super::job::Job;
 use crate::cargo;
 
 /// How long to wait for the rest of the output after the end of a process, because a child may still hold the pipe.
 const REST: Duration = Duration::from_secs(2);
-/// Ticks per second in `/proc/PID/stat`: the same on every Linux that Rust supports (`USER_HZ`).
-const TICKS: f64 = 100.0;
-
 /// How a process ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Ended {
@@ -212,20 +210,13 @@ fn read(output: std::io::PipeReader, started: Instant) -> Receiver<(Duration, St
 
 /// Returns the processor time of a process that has ended and was not waited for, and of the children that it waited for.
 fn processor_time(process: i32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    Duration::from_secs_f64(ticks(&stat) / TICKS)
-}
-
-/// Returns the sum of utime, stime, cutime and cstime in `/proc/PID/stat` (proc_pid_stat(5), fields 14 to 17).
-fn ticks(stat: &str) -> f64 {
-    // the second field is the name in parentheses, which may contain spaces and parentheses
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    after_name
-        .split_whitespace()
-        .skip(11)
-        .take(4)
-        .filter_map(|field| field.parse::<f64>().ok())
-        .sum()
+    let stat = Process::new(process).and_then(|process| process.stat());
+    stat.map(|stat| {
+        let of_children = stat.cutime.unsigned_abs() + stat.cstime.unsigned_abs();
+        let ticks = stat.utime + stat.stime + of_children;
+        Duration::from_millis(ticks * 1000 / procfs::ticks_per_second())
+    })
+    .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -300,8 +291,9 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_is_read_behind_any_name() {
-        let stat = "7 (a ) b) Z 1 7 7 0 -1 4 1 2 3 4 50 20 7 3 20 0 1 0 99 0 0";
-        assert!((ticks(stat) - 80.0).abs() < f64::EPSILON);
+    fn processor_time_of_children_counts() {
+        let script = "(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done); true";
+        let ended = Running::default().run(&shell(script, 1.0), &[]);
+        assert!(ended.processor > Duration::ZERO, "{ended:?}");
     }
 }
