@@ -11,6 +11,7 @@
 //! - [`metrics`]: a Prometheus registry served as text.
 //! - [`configz`]: the configuration in effect.
 //! - [`serve`]: one listener, plain or TLS, until the token is cancelled.
+//! - [`file`]: files that others read while they change.
 //! - [`lease`]: leader election on a `coordination.k8s.io` Lease.
 //!
 //! This crate never ends the process: each daemon's `main` decides that.
@@ -18,6 +19,7 @@
 pub mod admin;
 pub mod client;
 pub mod configz;
+pub mod file;
 pub mod guard;
 pub mod lease;
 pub mod log;

@@ -1,7 +1,7 @@
 //! Records of the pods in each fingerprint, for comparison with the scheduler's fingerprint (rte.md 6.4).
 
 use std::collections::VecDeque;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::jiff::Timestamp;
@@ -89,16 +89,9 @@ fn log_failure(file: &Path, outcome: io::Result<()>) {
     }
 }
 
-/// Replaces a file so that readers see either the old or the new content, never a part.
+/// Replaces a file with the JSON form of `content`.
 fn replace(file: &Path, content: &impl Serialize) -> io::Result<()> {
-    let name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut draft_name = std::ffi::OsString::from("__");
-    draft_name.push(name);
-    let draft = file.with_file_name(draft_name);
-    let mut output = std::fs::File::create(&draft)?;
-    serde_json::to_writer(&mut output, content)?;
-    output.flush()?;
-    std::fs::rename(&draft, file)
+    daemon::file::replace(file, &serde_json::to_vec(content)?)
 }
 
 #[cfg(test)]

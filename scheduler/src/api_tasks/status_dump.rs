@@ -4,7 +4,6 @@
 //! older readers expect. Both are replaced as a whole.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -116,17 +115,10 @@ impl StatusDump {
 /// Writes files so that readers see either the old or the new content, never a part.
 pub fn write(files: Vec<(PathBuf, Vec<u8>)>) {
     for (path, content) in files {
-        if let Err(error) = replace(&path, &content) {
+        if let Err(error) = daemon::file::replace(&path, &content) {
             tracing::debug!(file = %path.display(), %error, "Status not written");
         }
     }
-}
-
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let draft = path.with_file_name(format!("__{name}"));
-    std::fs::write(&draft, content)?;
-    std::fs::rename(draft, path)
 }
 
 #[cfg(test)]
