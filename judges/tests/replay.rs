@@ -119,7 +119,7 @@ fn main() {
                     server.caller.play(&conversation).await
                 }
             });
-            let answers = answers.map_err(|error| chain(&error))?;
+            let answers = answers.map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
             compare_with_known(&known, api::differences(&recorded, &answers))
         });
         trials.push(trial.with_ignored_flag(is_pending));
@@ -177,14 +177,4 @@ fn compare_with_known(known: &[KnownDifference], found: Vec<Difference>) -> Resu
     } else {
         Err(text.into())
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -61,7 +61,7 @@ enum Error {
 impl Error {
     /// Creates an error from any error with all its causes.
     fn of(error: &dyn std::error::Error) -> Self {
-        Self::Failed(daemon::log::chain(error).to_string())
+        Self::Failed(daemon::log::chain(error))
     }
 }
 

@@ -58,7 +58,7 @@ pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             return fatal(&format!(
                 "failed to parse args: {}",
-                daemon::log::distinct_chain(&error)
+                daemon::log::chain(&error)
             ));
         }
     };

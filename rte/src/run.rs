@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::admin::Checks;
-use daemon::log::distinct_chain;
+use daemon::log::chain;
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -253,5 +253,5 @@ fn limiter(exporter: &TopologyExporter) -> Option<Limiter> {
 }
 
 fn fatal(what: &str, error: &dyn std::error::Error) -> anyhow::Error {
-    anyhow::anyhow!("{what}: {}", distinct_chain(error))
+    anyhow::anyhow!("{what}: {}", chain(error))
 }

@@ -279,16 +279,14 @@ impl Context {
 
 /// Formats an error with all its causes, in one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| {
         // some libraries already put the cause into their own text
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
+        let cause = cause.to_string();
+        if text.contains(&cause) {
+            text
+        } else {
+            format!("{text}: {cause}")
         }
-        source = cause.source();
-    }
-    text
+    })
 }

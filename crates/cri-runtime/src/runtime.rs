@@ -107,14 +107,8 @@ pub enum Error {
 impl Error {
     /// Returns the error with its causes, as one line.
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        text
+        let causes: Vec<String> = anyhow::Chain::new(self).map(ToString::to_string).collect();
+        causes.join(": ")
     }
 }
 

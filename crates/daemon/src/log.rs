@@ -1,7 +1,5 @@
 //! Structured logs on stderr.
 
-use std::fmt;
-
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -76,30 +74,18 @@ fn directives(v: i32) -> String {
 }
 
 /// Formats an error and all its causes on one line, for log fields named `error`.
-pub fn chain(error: &dyn std::error::Error) -> impl fmt::Display + use<> {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
-}
-
-/// Like [`chain`], but leaves out causes that the text so far already contains: some libraries include the cause in their own text.
-pub fn distinct_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(source) = below {
-        let source_text = source.to_string();
-        if !text.contains(&source_text) {
-            text.push_str(": ");
-            text.push_str(&source_text);
+///
+/// Leaves out causes that the text so far already contains: some libraries include the cause in their own text.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) {
+            text
+        } else {
+            format!("{text}: {cause}")
         }
-        below = source.source();
-    }
-    text
+    })
 }
 
 #[cfg(test)]
@@ -120,5 +106,23 @@ mod tests {
     fn libraries_speak_only_at_the_highest_verbosity() {
         assert!(directives(6).contains("hyper=warn"));
         assert_eq!(directives(8), "trace");
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Link {
+        text: &'static str,
+        source: Option<Box<Link>>,
+    }
+
+    #[rstest::rstest]
+    #[case::alone(&["no pods"], "no pods")]
+    #[case::all_causes(&["no pods", "no socket", "permission denied"], "no pods: no socket: permission denied")]
+    #[case::repeated_by_its_library(&["no pods: no socket", "no socket", "permission denied"], "no pods: no socket: permission denied")]
+    fn chain_says_each_cause_once(#[case] texts: &[&'static str], #[case] expected: &str) {
+        let error = texts
+            .iter()
+            .rfold(None, |source, text| Some(Box::new(Link { text, source })));
+        assert_eq!(chain(&error.unwrap()), expected);
     }
 }

@@ -339,13 +339,6 @@ fn with_reserved(cpus: &[u32]) -> KubeletSettings {
     }
 }
 
-/// Returns the message of a kubelet that ends at its start, cause by cause.
-fn words(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let causes: Vec<String> = causes.map(ToString::to_string).collect();
-    causes.join(": ")
-}
-
 const BOTH: StateFiles = StateFiles {
     cpu: true,
     memory: true,
@@ -396,7 +389,8 @@ fn kubelet_does_not_start_with_state_that_does_not_fit(
     let mut node = occupied();
     let before = node.cpu_state();
     let error = node.reconfigure(&machine(), &settings, BOTH).unwrap_err();
-    assert_eq!(words(&error), expected);
+    let error = format!("{:#}", anyhow::Error::new(error));
+    assert_eq!(error, expected);
     assert_eq!(node.cpu_state(), before, "nothing has changed");
     // Without the files the kubelet starts and places its pods anew.
     let refused = node.reconfigure(&machine(), &settings, StateFiles::default());

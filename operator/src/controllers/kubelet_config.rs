@@ -94,7 +94,7 @@ async fn reconcile(
     if let Err(error) = &result
         && !context.is_failing(controller, &name)
     {
-        let message = daemon::log::chain(error).to_string();
+        let message = daemon::log::chain(error);
         events::publish_kubelet_config_failure(controller, &cr, &message, &context).await;
     }
     result

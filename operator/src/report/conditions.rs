@@ -36,7 +36,7 @@ impl Outcome {
     /// Creates a failure from an error and all its causes.
     pub fn failed(error: &dyn std::error::Error) -> Self {
         Self::Failed {
-            message: daemon::log::chain(error).to_string(),
+            message: daemon::log::chain(error),
         }
     }
 

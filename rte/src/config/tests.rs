@@ -56,7 +56,7 @@ impl Home {
 
     #[track_caller]
     fn error(&self, line: &str) -> String {
-        daemon::log::distinct_chain(&self.load(line, &[]).unwrap_err())
+        daemon::log::chain(&self.load(line, &[]).unwrap_err())
     }
 }
 

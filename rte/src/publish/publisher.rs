@@ -4,7 +4,7 @@
 //! repaired. Patches carry the resource version that they were computed for, so a change by others causes a conflict instead of a mixture.
 
 use api::nrt::v1alpha2::NodeResourceTopology;
-use daemon::log::distinct_chain;
+use daemon::log::chain;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, GetParams, ListParams, Patch, PatchParams, PostParams, Request};
@@ -170,7 +170,7 @@ impl Publisher {
                     tracing::warn!("Not allowed to patch, writing whole objects from now on");
                     self.options.patch_mode = false;
                 }
-                tracing::info!(error = %distinct_chain(&error), "Failed to send a patch to the APIServer");
+                tracing::info!(error = %chain(&error), "Failed to send a patch to the APIServer");
                 self.give_up_patch("send_patch")
             }
         }
@@ -267,7 +267,7 @@ impl Publisher {
                 });
             }
             Err(error) => {
-                tracing::warn!(error = %distinct_chain(&error), "Cannot find the node that is to own the object");
+                tracing::warn!(error = %chain(&error), "Cannot find the node that is to own the object");
             }
         }
     }

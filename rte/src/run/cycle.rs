@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use api::nrt::{AttributeInfo, Zone};
 use daemon::admin::Gate;
-use daemon::log::distinct_chain;
+use daemon::log::chain;
 use goflags::GoDuration;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
@@ -105,7 +105,7 @@ impl Exporter {
                 (zones, attributes) != (&seen.zones, &seen.attributes)
             }),
             Err(error) => {
-                tracing::debug!(error = %distinct_chain(&error), "Probe failed");
+                tracing::debug!(error = %chain(&error), "Probe failed");
                 false
             }
         }
@@ -173,7 +173,7 @@ impl Exporter {
         };
         let outcome = reporter.report(report, Timestamp::now()).await;
         if let Err(error) = &outcome {
-            tracing::error!(error = %distinct_chain(error), "Conditions not reported");
+            tracing::error!(error = %chain(error), "Conditions not reported");
         }
         outcome.is_ok()
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::log::distinct_chain;
+use daemon::log::chain;
 use goflags::GoDuration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
@@ -144,10 +144,10 @@ impl Events {
     /// Replaces the watch after an error, because the old one no longer works.
     fn notified(&mut self, outcome: Result<(), notify::Error>) {
         let Err(error) = outcome else { return };
-        tracing::error!(error = %distinct_chain(&error), "Notifications stopped");
+        tracing::error!(error = %chain(&error), "Notifications stopped");
         self.watcher = self.notifications.as_deref().and_then(|path| {
             notify::prepare(path)
-                .inspect_err(|error| tracing::error!(error = %distinct_chain(error), "Cannot create the notification file again"))
+                .inspect_err(|error| tracing::error!(error = %chain(error), "Cannot create the notification file again"))
                 .ok()?;
             watch(path)
         });
@@ -185,7 +185,7 @@ fn watch(path: &Path) -> Option<Watcher> {
             Some(watcher)
         }
         Err(error) => {
-            tracing::error!(error = %distinct_chain(&error), "Cannot watch the notification file");
+            tracing::error!(error = %chain(&error), "Cannot watch the notification file");
             None
         }
     }

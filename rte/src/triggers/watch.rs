@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use daemon::log::distinct_chain;
+use daemon::log::chain;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Request, WatchEvent, WatchParams};
@@ -137,7 +137,7 @@ pub(crate) async fn follow(client: Client, subject: Subject, changed: Arc<Notify
             _ => pauses.next().unwrap_or(MAX_PAUSE),
         };
         if let (Err(error), false) = (&ended, logged) {
-            tracing::warn!(what = subject.what, error = %distinct_chain(error),
+            tracing::warn!(what = subject.what, error = %chain(error),
                 "Cannot watch: changes are found by period and notification file only");
             logged = true;
         }

@@ -284,7 +284,7 @@ async fn refusal_is_told_and_the_next_publication_works(
         error.to_string(),
         format!("{action} failed for NRT instance")
     );
-    let chain = daemon::log::distinct_chain(&error);
+    let chain = daemon::log::chain(&error);
     assert!(chain.contains(&format!("refused with {code}")), "{chain}");
     scene.assert_metric(&format!(
         "rte_noderesourcetopology_write_failures_total{{node=\"worker-0\",operation=\"{action}\"}} 1"
@@ -298,7 +298,7 @@ async fn silence_of_the_server_is_told_after_a_while() {
     let mut scene = Scene::new(true, false);
     scene.server.fall_silent();
     let error = scene.publisher.publish(&content("2")).await.unwrap_err();
-    let chain = daemon::log::distinct_chain(&error);
+    let chain = daemon::log::chain(&error);
     assert_eq!(chain, "get failed for NRT instance: no answer within 20 s");
     scene.assert_metric(
         "rte_noderesourcetopology_write_failures_total{node=\"worker-0\",operation=\"get\"} 1",

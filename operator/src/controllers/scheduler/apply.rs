@@ -32,7 +32,7 @@ pub(super) async fn objects(objects: &[Value], context: &Context) -> Result<bool
     let mut available = false;
     for object in objects {
         let applied = context.applier.apply(object).await;
-        let applied = applied.map_err(|error| daemon::log::chain(&error).to_string())?;
+        let applied = applied.map_err(|error| daemon::log::chain(&error))?;
         if object["kind"] == "Deployment" {
             available = applied
                 .object

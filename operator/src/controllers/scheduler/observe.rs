@@ -26,5 +26,5 @@ async fn count(context: &Context, params: &ListParams) -> Result<usize, String> 
     let found = nodes.list_metadata(params).await;
     found
         .map(|list| list.items.len())
-        .map_err(|error| daemon::log::chain(&Cause::from(error)).to_string())
+        .map_err(|error| daemon::log::chain(&Cause::from(error)))
 }

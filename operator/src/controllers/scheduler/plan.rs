@@ -53,7 +53,7 @@ pub(super) fn objects(
     let platform = installation.platform;
     let replicas = replicas(cr.spec.replicas, nodes, role(platform), platform)?;
     let set = Set::new(&options(cr, informer, period, replicas, installation))
-        .map_err(|error| daemon::log::chain(&error).to_string())?;
+        .map_err(|error| daemon::log::chain(&error))?;
     let mut objects = set.objects();
     if let Some(owner) = apply::controller_reference(cr) {
         for object in &mut objects {

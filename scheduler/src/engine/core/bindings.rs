@@ -160,7 +160,7 @@ impl Core {
                 self.report(Report::event(&pod, kind, String::new()));
             }
             Err(error) => {
-                let error = daemon::log::chain(&error).to_string();
+                let error = daemon::log::chain(&error);
                 tracing::warn!(pod = %pod.key, %node, error, "Binding failed");
                 self.metrics
                     .attempt(AttemptResult::error, &pod.scheduler, started.elapsed());
