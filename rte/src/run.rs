@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use daemon::admin::Checks;
 use daemon::log::chain;
+use daemon::rate::Bucket;
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -28,7 +29,7 @@ use crate::scan::filter::Filter;
 use crate::scan::observation::Settings;
 use crate::scan::{MachineSource, PodInfo, Scanner};
 use crate::triggers::events::Events;
-use crate::triggers::limiter::Limiter;
+use crate::triggers::limiter::limiter;
 use crate::triggers::notify;
 use crate::triggers::watch::{self, Subject};
 
@@ -92,7 +93,7 @@ pub(crate) async fn run(
     let changes = Arc::new(Notify::new());
     let watches = client.map(|client| watches(&config, &identity.node, pods, &client, &changes));
     let period = config.topology_exporter.sleep_interval;
-    let limiter = limiter(&config.topology_exporter);
+    let limiter = limit(&config.topology_exporter);
     let events = Events::new(period, notifications, changes, limiter, identity.node);
     let one_shot = config.nrt_updater.one_shot;
     let running = Box::pin(exporter.run(events, period, one_shot, &stop));
@@ -247,9 +248,9 @@ fn watches(
         .collect()
 }
 
-fn limiter(exporter: &TopologyExporter) -> Option<Limiter> {
+fn limit(exporter: &TopologyExporter) -> Option<Bucket> {
     let unit = u64::try_from(exporter.time_unit_to_limit_events.as_nanos()).unwrap_or(0);
-    Limiter::new(exporter.max_event_per_time_unit, Duration::from_nanos(unit))
+    limiter(exporter.max_event_per_time_unit, Duration::from_nanos(unit))
 }
 
 fn fatal(what: &str, error: &dyn std::error::Error) -> anyhow::Error {

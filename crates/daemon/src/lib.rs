@@ -12,6 +12,7 @@
 //! - [`configz`]: the configuration in effect.
 //! - [`serve`]: one listener, plain or TLS, until the token is cancelled.
 //! - [`file`]: files that others read while they change.
+//! - [`rate`]: a rate limit for work that waits.
 //! - [`lease`]: leader election on a `coordination.k8s.io` Lease.
 //!
 //! This crate never ends the process: each daemon's `main` decides that.
@@ -24,6 +25,7 @@ pub mod guard;
 pub mod lease;
 pub mod log;
 pub mod metrics;
+pub mod rate;
 pub mod serve;
 pub mod shutdown;
 pub mod tls;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::log::chain;
+use daemon::rate::Bucket;
 use goflags::GoDuration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
 use super::Trigger;
-use super::limiter::Limiter;
 use super::notify::{self, Watcher};
 use super::probes::Probes;
 use super::retries::Retries;
@@ -39,7 +39,7 @@ pub(crate) struct Events {
     notifications: Option<PathBuf>,
     watcher: Option<Watcher>,
     timer: Option<Interval>,
-    limiter: Option<Limiter>,
+    limiter: Option<Bucket>,
     /// When the limit lets the pending notification pass.
     held_until: Option<Instant>,
     retries: Option<Retries>,
@@ -64,7 +64,7 @@ impl Events {
         period: GoDuration,
         notifications: Option<PathBuf>,
         changes: Arc<Notify>,
-        limiter: Option<Limiter>,
+        limiter: Option<Bucket>,
         node: String,
     ) -> Self {
         Self {
@@ -158,7 +158,7 @@ impl Events {
         let now = Instant::now();
         let limiter = &mut self.limiter;
         self.held_until
-            .get_or_insert_with(|| limiter.as_mut().map_or(now, |limiter| limiter.admit(now)));
+            .get_or_insert_with(|| limiter.as_mut().map_or(now, |limiter| limiter.take(now)));
     }
 
     /// Plans the next retry, or none after a success.

@@ -1,6 +1,7 @@
 use futures::FutureExt as _;
 
 use super::*;
+use crate::triggers::limiter::limiter;
 use crate::triggers::probes::TIMES_MS;
 
 fn events(period_seconds: i64, notifications: Option<PathBuf>) -> Events {
@@ -72,7 +73,7 @@ async fn used_up() -> (tempfile::TempDir, PathBuf, Events) {
     let path = dir.path().join("notify");
     notify::prepare(&path).unwrap();
     let mut events = events(0, Some(path.clone()));
-    events.limiter = Limiter::new(1, Duration::from_secs(1));
+    events.limiter = limiter(1, Duration::from_secs(1));
     for _ in 0..11 {
         std::fs::write(&path, "").unwrap();
         assert_eq!(events.next().await, REACTIVE);
@@ -154,7 +155,7 @@ async fn timer_neither_waits_for_the_limit_nor_uses_it_up() {
     let path = dir.path().join("notify");
     notify::prepare(&path).unwrap();
     let mut events = events(1, Some(path.clone()));
-    events.limiter = Limiter::new(1, Duration::from_hours(1));
+    events.limiter = limiter(1, Duration::from_hours(1));
     let start = Instant::now();
     for _ in 0..100 {
         assert_eq!(events.next().await, PERIODIC);
