@@ -1,6 +1,7 @@
 //! The paths of a node's files.
 
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use cluster_spec::hardware;
@@ -20,17 +21,8 @@ pub(crate) const KUBELET: &str = "/var/lib/kubelet";
 pub(crate) struct Layout {
     /// The directory, by a path that is short enough for the sockets below it.
     dir: PathBuf,
-    /// A symbolic link to the directory, which is removed with this value.
-    link: Option<PathBuf>,
-}
-
-impl Drop for Layout {
-    fn drop(&mut self) {
-        if let Some(link) = &self.link {
-            // If this fails, only a dead link among the temporary files remains.
-            let _ = std::fs::remove_file(link);
-        }
-    }
+    /// The open directory, if its own path is too long: the short path leads through it.
+    _open: Option<fs_err::File>,
 }
 
 impl Layout {
@@ -62,20 +54,21 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Creates the layout, with a link among the temporary files if the directory's own path is too long for sockets.
+    /// Creates the layout. If the directory's own path is too long for sockets, the layout has its path by a file descriptor of this
+    /// process: other processes of the same user can use it, and it ends with this process however that ends.
     fn short(dir: &Path) -> io::Result<Self> {
-        let mut layout = Self {
+        let layout = Self {
             dir: dir.to_owned(),
-            link: None,
+            _open: None,
         };
-        if layout.host(LONGEST_SOCKET).as_os_str().len() > MAX_SOCKET {
-            let name = format!("nr-{:.8}", uuid::Uuid::new_v4().simple());
-            let link = std::env::temp_dir().join(name);
-            symlink(std::path::absolute(dir)?, &link)?;
-            layout.dir.clone_from(&link);
-            layout.link = Some(link);
+        if layout.host(LONGEST_SOCKET).as_os_str().len() <= MAX_SOCKET {
+            return Ok(layout);
         }
-        Ok(layout)
+        let open = fs_err::File::open(dir)?;
+        Ok(Self {
+            dir: format!("/proc/{}/fd/{}", std::process::id(), open.as_raw_fd()).into(),
+            _open: Some(open),
+        })
     }
 
     /// Returns the path on this machine of a path of the node.
@@ -127,5 +120,45 @@ fn write_hardware(machine: &Machine, dir: &Path) -> io::Result<()> {
         // Another node was faster.
         Err(_) if dir.is_dir() => Ok(()),
         outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Prepares the layout of a node whose directory has a long path.
+    fn long(parent: &Path) -> (PathBuf, Layout) {
+        let dir = parent.join("node".repeat(20));
+        let machine = Machine::default_profile();
+        let layout = Layout::prepare(&dir, &machine, &parent.join("hardware")).unwrap();
+        (dir, layout)
+    }
+
+    #[test]
+    fn node_of_a_killed_process_leaves_no_link_among_the_temporary_files() {
+        let parent = tempfile::tempdir().unwrap();
+        let (dir, layout) = long(parent.path());
+        // a killed process drops nothing
+        std::mem::forget(layout);
+        let entries = std::fs::read_dir(std::env::temp_dir()).unwrap();
+        let links = entries
+            .flatten()
+            .filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == dir));
+        assert_eq!(links.count(), 0);
+    }
+
+    #[test]
+    fn sockets_below_a_long_directory_are_reached_from_other_processes() {
+        let parent = tempfile::tempdir().unwrap();
+        let (dir, layout) = long(parent.path());
+        let path = layout.host(LONGEST_SOCKET);
+        let _listener = UnixListener::bind(&path).unwrap();
+        let found = Command::new("test").arg("-S").arg(&path).status().unwrap();
+        assert!(found.success(), "{}", path.display());
+        assert!(dir.join(format!("root{LONGEST_SOCKET}")).exists());
     }
 }
