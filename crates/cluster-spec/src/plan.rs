@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fixtures::machines::Machine;
+use fixtures::machines::{Device, Machine};
 use serde::{Deserialize, Serialize};
 
 use crate::flavour::Flavour;
@@ -98,6 +98,19 @@ impl NodePlan {
             taints: Vec::new(),
         }
     }
+
+    /// Returns the simulated devices by resource. A node with taints, like the control plane's, has none.
+    pub fn devices(&self) -> impl Iterator<Item = (&String, &Vec<Device>)> {
+        let worker = self.taints.is_empty();
+        self.machine.devices().iter().filter(move |_| worker)
+    }
+
+    /// Returns the first resource of which the node does not report all devices. `reported` returns the number that it reports.
+    pub fn unreported_devices(&self, reported: impl Fn(&str) -> Option<usize>) -> Option<&str> {
+        self.devices()
+            .find(|(resource, devices)| reported(resource) != Some(devices.len()))
+            .map(|(resource, _)| resource.as_str())
+    }
 }
 
 impl ClusterSpec {
@@ -136,5 +149,27 @@ impl ClusterSpec {
     /// Returns the directory of the cluster.
     pub fn dir(&self) -> PathBuf {
         self.state_root.join(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worker_is_complete_when_it_reports_every_device() {
+        let worker = NodePlan::worker(0, TopologyScope::Pod, &Machine::default_profile());
+        let all = |resource: &str| worker.machine.devices().get(resource).map(Vec::len);
+        assert_eq!(worker.unreported_devices(all), None);
+        let (last, _) = worker.machine.devices().last_key_value().unwrap();
+        let one_less = |resource: &str| all(resource).map(|n| n - usize::from(resource == last));
+        assert_eq!(worker.unreported_devices(one_less), Some(last.as_str()));
+        assert!(worker.unreported_devices(|_| None).is_some());
+    }
+
+    #[test]
+    fn control_plane_has_no_devices_to_report() {
+        let node = NodePlan::control_plane(&Machine::default_profile());
+        assert_eq!(node.unreported_devices(|_| None), None);
     }
 }

@@ -232,7 +232,7 @@ impl NodeHandle {
 
     /// Starts one device plugin for each resource of the machine; nodes with taints, like the control plane's, have none.
     pub(crate) fn spawn_device_plugins(&self) -> Result<(), Error> {
-        for (resource, devices) in self.simulated_devices() {
+        for (resource, devices) in self.plan().devices() {
             let mut argv = vec![
                 "deviceplugin".to_owned(),
                 "--resource".to_owned(),
@@ -272,13 +272,6 @@ impl NodeHandle {
         let mut start = process(&self.spec.dir(), name, argv);
         start.join = Some(runtime_process(self.name()));
         start
-    }
-
-    fn simulated_devices(
-        &self,
-    ) -> impl Iterator<Item = (&String, &Vec<fixtures::machines::Device>)> {
-        let worker = self.plan().taints.is_empty();
-        self.machine().devices().iter().filter(move |_| worker)
     }
 
     fn kubelet(&self) -> Kubelet<'_> {
@@ -368,15 +361,12 @@ impl NodeHandle {
                 }
             }
         }
-        let missing = self.simulated_devices().find(|(resource, devices)| {
-            let allocatable = status
-                .allocatable
-                .as_ref()
-                .and_then(|list| list.get(*resource))
-                .and_then(|quantity| quantity.0.parse::<usize>().ok());
-            allocatable != Some(devices.len())
-        });
-        missing.map(|(resource, _)| format!("does not report all of {resource}"))
+        let reported = |resource: &str| {
+            let quantity = status.allocatable.as_ref()?.get(resource)?;
+            quantity.0.parse().ok()
+        };
+        let missing = self.plan().unreported_devices(reported);
+        missing.map(|resource| format!("does not report all of {resource}"))
     }
 
     /// Returns an error if the kubelet or the node's runtime has ended.

@@ -226,8 +226,8 @@ impl SimulatedNode {
     }
 
     fn plugins(&self) -> Vec<podresources::device_plugin::Plugin> {
-        let devices = self.simulated_devices();
-        devices
+        self.plan
+            .devices()
             .map(|(resource, devices)| {
                 let devices = devices.iter().map(|device| DeviceArg {
                     id: device.id.clone(),
@@ -236,14 +236,6 @@ impl SimulatedNode {
                 device_plugin::plugin(resource.clone(), devices)
             })
             .collect()
-    }
-
-    /// Returns the devices of the machine. Control plane nodes have none.
-    fn simulated_devices(
-        &self,
-    ) -> impl Iterator<Item = (&String, &Vec<fixtures::machines::Device>)> {
-        let worker = self.plan.taints.is_empty();
-        self.plan.machine.devices().iter().filter(move |_| worker)
     }
 
     pub(crate) fn plan(&self) -> &NodePlan {

@@ -38,6 +38,24 @@ pub(crate) fn now() -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
+/// Returns a pod's conditions with `DisruptionTarget`: the cluster removes the pod, not its owner.
+pub(crate) fn disrupted(pod: &Pod, reason: &str, message: &str) -> Vec<PodCondition> {
+    const TYPE: &str = "DisruptionTarget";
+    let status = pod.status.clone().unwrap_or_default();
+    let mut conditions = status.conditions.unwrap_or_default();
+    conditions.retain(|held| held.type_ != TYPE);
+    conditions.push(PodCondition {
+        type_: TYPE.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_transition_time: Some(now()),
+        observed_generation: pod.metadata.generation,
+        last_probe_time: None,
+    });
+    conditions
+}
+
 /// Returns the time since `time`; zero if it is in the future.
 pub(crate) fn since(time: &Time) -> Duration {
     Duration::try_from(Timestamp::now().duration_since(time.0)).unwrap_or_default()

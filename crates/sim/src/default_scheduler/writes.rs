@@ -1,6 +1,6 @@
 //! What the scheduler writes after an attempt: bindings, conditions and evictions.
 
-use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
@@ -85,23 +85,11 @@ impl Scheduler {
 
     /// Sets the condition `DisruptionTarget` on a victim, then deletes it.
     async fn evict(&self, victim: &Pod, by: &Pod, node: &str) {
-        let mut conditions = victim
-            .status
-            .clone()
-            .and_then(|status| status.conditions)
-            .unwrap_or_default();
-        conditions.retain(|held| held.type_ != "DisruptionTarget");
-        conditions.push(PodCondition {
-            type_: "DisruptionTarget".to_owned(),
-            status: "True".to_owned(),
-            reason: Some("PreemptionByScheduler".to_owned()),
-            message: Some(format!(
-                "{}: preempting to accommodate a higher priority pod",
-                self.options.profile
-            )),
-            last_transition_time: Some(objects::now()),
-            ..Default::default()
-        });
+        let message = format!(
+            "{}: preempting to accommodate a higher priority pod",
+            self.options.profile
+        );
+        let conditions = objects::disrupted(victim, "PreemptionByScheduler", &message);
         let patch = json!({
             "metadata": {"uid": objects::uid(victim)},
             "status": {"conditions": conditions},

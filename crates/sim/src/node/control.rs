@@ -169,15 +169,12 @@ impl SimulatedNode {
         if !is_ready {
             return Some("it is not ready".to_owned());
         }
-        let missing = self.simulated_devices().find(|(resource, devices)| {
-            let allocatable = status
-                .allocatable
-                .as_ref()
-                .and_then(|list| list.get(*resource))
-                .and_then(|quantity| quantity.0.parse::<usize>().ok());
-            allocatable != Some(devices.len())
-        });
-        missing.map(|(resource, _)| format!("it does not report all of {resource}"))
+        let reported = |resource: &str| {
+            let quantity = status.allocatable.as_ref()?.get(resource)?;
+            quantity.0.parse().ok()
+        };
+        let missing = self.plan().unreported_devices(reported);
+        missing.map(|resource| format!("it does not report all of {resource}"))
     }
 
     /// Stops the kubelet. The node goes silent; its containers live on.

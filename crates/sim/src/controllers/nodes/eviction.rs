@@ -95,24 +95,9 @@ pub(crate) async fn mark(
     message: &str,
     phase: Option<&str>,
 ) -> Result<(), kube::Error> {
-    let mut conditions = pod
-        .status
-        .clone()
-        .and_then(|status| status.conditions)
-        .unwrap_or_default();
-    conditions.retain(|held| held.type_ != "DisruptionTarget");
-    conditions.push(k8s_openapi::api::core::v1::PodCondition {
-        type_: "DisruptionTarget".to_owned(),
-        status: "True".to_owned(),
-        reason: Some(reason.to_owned()),
-        message: Some(message.to_owned()),
-        last_transition_time: Some(objects::now()),
-        observed_generation: pod.metadata.generation,
-        last_probe_time: None,
-    });
     let mut patch = json!({
         "metadata": {"uid": objects::uid(pod)},
-        "status": {"conditions": conditions},
+        "status": {"conditions": objects::disrupted(pod, reason, message)},
     });
     if let Some(phase) = phase {
         patch["status"]["phase"] = json!(phase);
