@@ -1,4 +1,5 @@
-//! Structural schemas as the API server requires them: no references, no `nullable`, the types of Kubernetes written out.
+//! Structural schemas as the API server requires them: no references, the types of Kubernetes written out, and `nullable` only where the
+//! original has it.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use schemars::generate::SchemaSettings;
@@ -29,11 +30,17 @@ pub(crate) fn of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Removes `nullable` and null enum values. The original's schemas do not have them, so the API server must refuse null.
+/// Value of `nullable` in the schemas below where null is meant to be accepted: [`tidy`] makes it `true`.
+const MEANT: &str = "meant";
+
+/// Removes `nullable` and null enum values where they come from an `Option`. The original's schemas do not have them there, so the API server
+/// drops a null instead of storing it.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
-            if map.get("nullable") == Some(&Value::Bool(true)) {
+            if map.get("nullable") == Some(&json!(MEANT)) {
+                map.insert("nullable".into(), json!(true));
+            } else if map.get("nullable") == Some(&Value::Bool(true)) {
                 map.remove("nullable");
                 if let Some(Value::Array(values)) = map.get_mut("enum") {
                     values.retain(|value| !value.is_null());
@@ -167,14 +174,14 @@ pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Returns the schema of the conditions of machine config pools, which are not `metav1.Condition`s.
+/// Returns the schema of the conditions of machine config pools, which are not `metav1.Condition`s: their time may be null (operator.md 1.1).
 pub(crate) fn pool_conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "items": {
             "type": "object",
             "properties": {
-                "lastTransitionTime": {"type": "string", "format": "date-time"},
+                "lastTransitionTime": {"type": "string", "format": "date-time", "nullable": MEANT},
                 "message": {"type": "string"},
                 "reason": {"type": "string"},
                 "status": {"type": "string"},

@@ -102,6 +102,7 @@ async fn definitions_accept_and_refuse_what_the_apis_say() {
         client: client.clone(),
     };
     custom_resources::operator_v1(&server).await;
+    custom_resources::nulls(&server).await;
     custom_resources::scheduler_v1(&server).await;
     custom_resources::alpha(&server).await;
     topologies::topologies(&server).await;

@@ -1,5 +1,7 @@
 //! The operator resource and the scheduler resource, in both versions.
 
+use api::operator::v1::NumaResourcesOperator;
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 use super::{OPERATOR, SCHEDULER, Server};
@@ -93,6 +95,54 @@ pub(super) async fn operator_v1(server: &Server) {
     with_status["status"] = json!({"conditions": []});
     let created = server.accepts(with_status).await;
     assert_eq!(created.get("status"), None, "the status is a subresource");
+}
+
+/// Checks that null is accepted everywhere, as the original's definitions do: as a value where that is meant, and as nothing elsewhere.
+pub(super) async fn nulls(server: &Server) {
+    let group = json!({
+        "poolName": "a", "machineConfigPoolSelector": null, "annotations": null,
+        "config": {
+            "podsFingerprinting": null, "infoRefreshMode": null, "infoRefreshPeriod": null, "infoRefreshPause": null, "tolerations": null,
+        },
+    });
+    let spec =
+        json!({"nodeGroups": [group], "imageSpec": null, "logLevel": null, "podExcludes": null});
+    let created = server.accepts(operator_cr(&spec)).await;
+    assert_eq!(
+        created["spec"],
+        json!({"nodeGroups": [{"poolName": "a", "config": {}}], "logLevel": "Normal"})
+    );
+    let optional = json!({
+        "imageSpec": "i", "schedulerName": null, "logLevel": null, "cacheResyncPeriod": null, "cacheResyncDebug": null,
+        "schedulerInformer": null, "cacheResyncDetection": null, "preemptionMode": null, "replicas": null, "scoringStrategy": null,
+    });
+    let created = server.accepts(scheduler_cr(&optional)).await;
+    assert_eq!(
+        created["spec"],
+        json!({"imageSpec": "i", "logLevel": "Normal"})
+    );
+
+    let object = operator_cr(&json!({}));
+    let api = server.api(&object);
+    let parsed = serde_json::from_value(object).unwrap();
+    let mut live = api.create(&PostParams::default(), &parsed).await.unwrap();
+    let condition = json!({"type": "Updated", "status": "True", "reason": "", "message": "", "lastTransitionTime": null});
+    live.data["status"] =
+        json!({"machineconfigpools": [{"name": "worker", "conditions": [condition]}]});
+    let live = api
+        .replace_status(OPERATOR, &PostParams::default(), &live)
+        .await
+        .unwrap();
+    assert_eq!(
+        live.data["status"]["machineconfigpools"][0]["conditions"],
+        json!([condition])
+    );
+    let read: NumaResourcesOperator = live.try_parse().unwrap();
+    let pools = read.status.unwrap().machineconfigpools;
+    assert_eq!(pools[0].conditions[0].last_transition_time, None);
+    api.delete(OPERATOR, &DeleteParams::default())
+        .await
+        .unwrap();
 }
 
 pub(super) async fn scheduler_v1(server: &Server) {
