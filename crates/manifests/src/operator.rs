@@ -23,9 +23,18 @@ use crate::{meta, network, rbac, to_value};
 
 pub mod rules;
 
-/// Name of the operator's ClusterRole and Role, and of their bindings.
+/// Name of the operator's ClusterRole and Role.
 const ROLE: &str = "numaresources-manager-role";
 const LEADER_ROLE: &str = "numaresources-leader-election-role";
+/// Names of the bindings of [`ROLE`] and [`LEADER_ROLE`]. They are the original's, so that an installation over it leaves no second binding.
+const BINDING: &str = "numaresources-manager-rolebinding";
+const LEADER_BINDING: &str = "numaresources-leader-election-rolebinding";
+/// Name of the ClusterRole for the settings of kubelets, and of its binding.
+const KUBELET_ROLE: &str = "numaresources-kubelet-reader-role";
+const KUBELET_BINDING: &str = "numaresources-kubelet-reader-rolebinding";
+/// Name of the volume with the certificate of the metrics. A name of our own would be a second volume at the same place when an installation
+/// of the original is updated.
+const CERTIFICATE: &str = "metrics-tls";
 const METRICS_SECRET: &str = "metrics-service-cert";
 const METRICS_SERVICE: &str = "numaresources-controller-manager-metrics-service";
 /// TCP port of the metrics.
@@ -71,6 +80,8 @@ pub struct Set {
     pub cluster_role: ClusterRole,
     /// Binds [`Self::cluster_role`].
     pub cluster_role_binding: ClusterRoleBinding,
+    /// Permission to ask kubelets for their settings, and its binding; only on plain Kubernetes, where nothing else tells them.
+    pub kubelet_reader: Option<(ClusterRole, ClusterRoleBinding)>,
     /// Permissions in the namespace, then permissions for leader election.
     pub roles: [Role; 2],
     /// Bind [`Self::roles`].
@@ -93,14 +104,27 @@ impl Set {
             },
             service_account: rbac::service_account(account, namespace),
             cluster_role: rbac::cluster_role(ROLE, rules::cluster_role()),
-            cluster_role_binding: rbac::cluster_role_binding(ROLE, account, namespace),
+            cluster_role_binding: rbac::named(
+                BINDING,
+                rbac::cluster_role_binding(ROLE, account, namespace),
+            ),
+            kubelet_reader: (options.platform == Platform::Kubernetes).then(|| {
+                let binding = rbac::cluster_role_binding(KUBELET_ROLE, account, namespace);
+                (
+                    rbac::cluster_role(KUBELET_ROLE, rules::kubelet_reader()),
+                    rbac::named(KUBELET_BINDING, binding),
+                )
+            }),
             roles: [
                 rbac::role(ROLE, namespace, rules::role()),
                 rbac::role(LEADER_ROLE, namespace, rules::leader_role()),
             ],
             role_bindings: [
-                rbac::role_binding(ROLE, account, namespace),
-                rbac::role_binding(LEADER_ROLE, account, namespace),
+                rbac::named(BINDING, rbac::role_binding(ROLE, account, namespace)),
+                rbac::named(
+                    LEADER_BINDING,
+                    rbac::role_binding(LEADER_ROLE, account, namespace),
+                ),
             ],
             service: service(namespace),
             deployment: deployment(options),
@@ -115,6 +139,9 @@ impl Set {
             to_value(&self.cluster_role),
             to_value(&self.cluster_role_binding),
         ];
+        if let Some((role, binding)) = &self.kubelet_reader {
+            objects.extend([to_value(role), to_value(binding)]);
+        }
         objects.extend(self.roles.iter().map(to_value));
         objects.extend(self.role_bindings.iter().map(to_value));
         objects.push(to_value(&self.service));
@@ -193,6 +220,12 @@ fn pod_labels() -> BTreeMap<String, String> {
     ])
 }
 
+/// Returns the labels by which the Deployment knows its pods. A selector never changes, so it is the original's, which has fewer labels than
+/// the pods (operator.md 6.7).
+fn selected_labels() -> BTreeMap<String, String> {
+    meta::labels([("control-plane", "controller-manager")])
+}
+
 fn namespace_metadata(name: &str) -> ObjectMeta {
     ObjectMeta {
         annotations: Some(meta::labels([(
@@ -223,7 +256,7 @@ fn service(namespace: &str) -> Service {
         target_port: Some(IntOrString::String("https".into())),
         ..ServicePort::default()
     };
-    let selector = Some(meta::labels([("control-plane", "controller-manager")]));
+    let selector = Some(selected_labels());
     Service {
         metadata,
         spec: Some(ServiceSpec {
@@ -249,7 +282,7 @@ fn deployment(options: &Options) -> Deployment {
         termination_grace_period_seconds: Some(10),
         tolerations: Some(tolerates_control_plane()),
         // only OpenShift creates this secret; without it the operator generates a self-signed certificate
-        volumes: Some(vec![meta::secret("cert", METRICS_SECRET, true)]),
+        volumes: Some(vec![meta::secret(CERTIFICATE, METRICS_SECRET, true)]),
         ..PodSpec::default()
     };
     let template_metadata = ObjectMeta {
@@ -263,7 +296,7 @@ fn deployment(options: &Options) -> Deployment {
         metadata,
         spec: Some(DeploymentSpec {
             replicas: Some(1),
-            selector: meta::selecting(&pods),
+            selector: meta::selecting(&selected_labels()),
             template: PodTemplateSpec {
                 metadata: Some(template_metadata),
                 spec: Some(spec),
@@ -340,7 +373,7 @@ fn manager(options: &Options) -> Container {
             ..SecurityContext::default()
         }),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
-        volume_mounts: Some(vec![meta::mount_read_only("cert", "/certs")]),
+        volume_mounts: Some(vec![meta::mount_read_only(CERTIFICATE, "/certs")]),
         ..Container::default()
     }
 }

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::meta;
 
@@ -72,6 +73,12 @@ fn subject(account: &str, namespace: &str) -> Vec<Subject> {
         namespace: Some(namespace.into()),
         api_group: None,
     }]
+}
+
+/// Gives a binding a name of its own.
+pub(crate) fn named<B: k8s_openapi::Metadata<Ty = ObjectMeta>>(name: &str, mut binding: B) -> B {
+    binding.metadata_mut().name = Some(name.into());
+    binding
 }
 
 /// Binds the cluster role that has the binding's name to a service account.

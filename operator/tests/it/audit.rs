@@ -77,6 +77,13 @@ async fn granted(installation: &Installation) -> BTreeSet<Permission> {
         .await
         .unwrap();
     let mut permissions = Permission::all_of(&role.rules.unwrap(), None);
+    let reader = cluster_roles
+        .get_opt("numaresources-kubelet-reader-role")
+        .await
+        .unwrap();
+    if let Some(rules) = reader.and_then(|reader| reader.rules) {
+        permissions.extend(Permission::all_of(&rules, None));
+    }
     let roles: Api<Role> = installation.cluster.namespaced();
     for name in [
         "numaresources-manager-role",
@@ -165,7 +172,16 @@ async fn handed_on(installation: &Installation) -> BTreeSet<Permission> {
 async fn permissions_are_what_is_used_handed_on_or_demanded() {
     let plain = life(None).await;
     let openshift = life(Some(Flavour::Openshift)).await;
-    assert_eq!(plain.granted, openshift.granted);
+    assert_eq!(
+        plain
+            .granted
+            .difference(&openshift.granted)
+            .cloned()
+            .collect::<BTreeSet<_>>(),
+        Permission::all_of(&manifests::operator::rules::kubelet_reader(), None),
+        "only plain Kubernetes needs to ask kubelets"
+    );
+    assert!(openshift.granted.is_subset(&plain.granted));
     let mut decisions = plain.decisions;
     decisions.extend(openshift.decisions);
     let own = plain

@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use manifests::operator::{Options, Set};
+use manifests::platform::Platform;
 use manifests::to_value;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -101,7 +102,11 @@ impl Cluster {
                 .unwrap();
         }
         // all objects except the last, the Deployment: the test starts the operator itself
-        let objects = Set::new(&Options::default()).objects();
+        let options = Options {
+            platform: flavour.map_or(Platform::Kubernetes, platform_of),
+            ..Options::default()
+        };
+        let objects = Set::new(&options).objects();
         applier
             .apply_all(&objects[..objects.len() - 1])
             .await
@@ -148,7 +153,25 @@ impl Cluster {
 
     /// Starts the operator, with these arguments in addition to the fixed ones.
     pub(crate) fn start_operator(&mut self, arguments: &[&str]) {
-        self.operator = Some(run(&self.logs, self.health(), arguments));
+        self.operator = Some(run(&self.logs, self.health(), &[], arguments));
+    }
+
+    /// Starts the operator as the process of a pod with this name.
+    pub(crate) fn start_operator_in(&mut self, pod: &str, arguments: &[&str]) {
+        let environment = [("PODNAME", pod)];
+        self.operator = Some(run(&self.logs, self.health(), &environment, arguments));
+    }
+
+    /// Runs the operator to its end with these arguments. Returns what it printed.
+    pub(crate) fn prints(&self, arguments: &[&str]) -> String {
+        let output = Command::new(assert_cmd::cargo::cargo_bin("numaresources-operator"))
+            .args(arguments)
+            .env_clear()
+            .env("KUBECONFIG", self.logs.path().join("kubeconfig"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// Returns the address of the operator's health endpoint.
@@ -260,6 +283,13 @@ impl Cluster {
     }
 }
 
+fn platform_of(flavour: Flavour) -> Platform {
+    match flavour {
+        Flavour::Openshift => Platform::OpenShift,
+        Flavour::Hypershift => Platform::HyperShift,
+    }
+}
+
 /// Waits until the operator has ended. Returns its exit code.
 fn ended(operator: &mut Child) -> Option<i32> {
     let status = operator.wait_timeout(WITHIN).unwrap();
@@ -267,7 +297,12 @@ fn ended(operator: &mut Child) -> Option<i32> {
 }
 
 /// Starts the operator with the permissions of its account. It appends to the log of the previous one.
-fn run(logs: &TempDir, health: SocketAddrV4, arguments: &[&str]) -> Child {
+fn run(
+    logs: &TempDir,
+    health: SocketAddrV4,
+    environment: &[(&str, &str)],
+    arguments: &[&str],
+) -> Child {
     let log = fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -283,6 +318,7 @@ fn run(logs: &TempDir, health: SocketAddrV4, arguments: &[&str]) -> Child {
         .env("KUBECONFIG", logs.path().join("kubeconfig"))
         .env("NAMESPACE", NAMESPACE)
         .env("SCHEDULER_IMAGE_DIGESTS", api::names::STACK_DIGEST)
+        .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

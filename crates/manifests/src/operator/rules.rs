@@ -24,9 +24,8 @@ pub fn cluster_role() -> Vec<PolicyRule> {
     let own_roles = ["clusterroles", "clusterrolebindings"];
     let mut rules = vec![
         rule(&[""], &["configmaps"], READ),
-        // plain Kubernetes: the nodes of a pool, and the settings of their kubelets
+        // plain Kubernetes: the nodes of a pool
         rule(&[""], &["nodes"], &["list", "watch"]),
-        rule(&[""], &["nodes/proxy"], &["get"]),
         rule(
             &["apiextensions.k8s.io"],
             &["customresourcedefinitions"],
@@ -88,6 +87,12 @@ pub fn cluster_role() -> Vec<PolicyRule> {
     rules.extend(rte::cluster_role_rules());
     rules.extend(scheduler::rules::cluster_role());
     rules
+}
+
+/// Returns the permission to ask kubelets for their settings. The API server passes the question on as its own, so it is the API server that
+/// has to allow it, and it knows only `nodes/proxy`; `nodes/configz` counts for those who ask a kubelet directly.
+pub fn kubelet_reader() -> Vec<PolicyRule> {
+    vec![rule(&[""], &["nodes/proxy"], &["get"])]
 }
 
 /// Returns the permissions in the operator's namespace.
