@@ -13,57 +13,93 @@ enum Kind {
     Number,
 }
 
-/// A flag: its name, its type and its default.
-struct Spec(&'static str, Kind, &'static str);
+/// A flag of the command line.
+struct Spec {
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    /// Why the value changes nothing; absent for the flags that [`Args`] reads.
+    without_effect: Option<&'static str>,
+}
 
 impl Flag for Spec {
     fn name(&self) -> &str {
-        self.0
+        self.name
     }
 
     fn takes_value(&self) -> bool {
-        self.1 != Kind::Switch
+        self.kind != Kind::Switch
     }
 }
 
+const fn flag(name: &'static str, kind: Kind, default: &'static str) -> Spec {
+    Spec {
+        name,
+        kind,
+        default,
+        without_effect: None,
+    }
+}
+
+/// A flag of the original that command lines may have, and that changes nothing here.
+const fn unused(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    reason: &'static str,
+) -> Spec {
+    Spec {
+        without_effect: Some(reason),
+        ..flag(name, kind, default)
+    }
+}
+
+const NO_WEBHOOK: &str = "no webhook is served, because versions are converted without one";
+const LOG: &str = "the log goes to stderr, as JSON";
+
 /// Every flag with its default. The last block contains klog's flags, of which only `v` has an effect.
 const FLAGS: &[Spec] = &[
-    Spec("metrics-bind-address", Kind::Text, ":8080"),
-    Spec("enable-metrics", Kind::Switch, "true"),
-    Spec("health-probe-bind-address", Kind::Text, ":8081"),
-    Spec("leader-elect", Kind::Switch, "true"),
-    Spec("platform", Kind::Text, ""),
-    Spec("platform-version", Kind::Text, ""),
-    Spec("detect-platform-only", Kind::Switch, "false"),
-    Spec("inspect-features", Kind::Switch, "false"),
-    Spec("version", Kind::Switch, "false"),
-    Spec("render", Kind::Switch, "false"),
-    Spec("render-nrt-crd", Kind::Switch, "false"),
-    Spec("render-namespace", Kind::Text, "numaresources-operator"),
-    Spec("render-image", Kind::Text, ""),
-    Spec("render-image-scheduler", Kind::Text, ""),
-    Spec("enable-scheduler", Kind::Switch, "true"),
-    Spec("enable-webhooks", Kind::Switch, "false"),
-    Spec("webhook-port", Kind::Number, "9443"),
-    Spec("enable-http2", Kind::Switch, "false"),
-    Spec("enable-mcp-conds-fwd", Kind::Switch, "false"),
-    Spec("image-exporter", Kind::Text, ""),
-    Spec("image-scheduler", Kind::Text, ""),
-    Spec("handle-lifecycle-event", Kind::Text, ""),
-    Spec("kubeconfig", Kind::Text, ""),
-    Spec("v", Kind::Number, "0"),
-    Spec("vmodule", Kind::Text, ""),
-    Spec("logtostderr", Kind::Switch, "true"),
-    Spec("alsologtostderr", Kind::Switch, "false"),
-    Spec("log_dir", Kind::Text, ""),
-    Spec("log_file", Kind::Text, ""),
-    Spec("log_file_max_size", Kind::Number, "1800"),
-    Spec("add_dir_header", Kind::Switch, "false"),
-    Spec("skip_headers", Kind::Switch, "false"),
-    Spec("one_output", Kind::Switch, "false"),
-    Spec("skip_log_headers", Kind::Switch, "false"),
-    Spec("stderrthreshold", Kind::Text, "2"),
-    Spec("log_backtrace_at", Kind::Text, ""),
+    flag("metrics-bind-address", Kind::Text, ":8080"),
+    flag("enable-metrics", Kind::Switch, "true"),
+    flag("health-probe-bind-address", Kind::Text, ":8081"),
+    flag("leader-elect", Kind::Switch, "true"),
+    flag("platform", Kind::Text, ""),
+    flag("platform-version", Kind::Text, ""),
+    flag("detect-platform-only", Kind::Switch, "false"),
+    flag("inspect-features", Kind::Switch, "false"),
+    flag("version", Kind::Switch, "false"),
+    flag("render", Kind::Switch, "false"),
+    flag("render-nrt-crd", Kind::Switch, "false"),
+    flag("render-namespace", Kind::Text, "numaresources-operator"),
+    flag("render-image", Kind::Text, ""),
+    flag("render-image-scheduler", Kind::Text, ""),
+    flag("enable-scheduler", Kind::Switch, "true"),
+    unused("enable-webhooks", Kind::Switch, "false", NO_WEBHOOK),
+    unused("webhook-port", Kind::Number, "9443", NO_WEBHOOK),
+    unused("enable-http2", Kind::Switch, "false", NO_WEBHOOK),
+    flag("enable-mcp-conds-fwd", Kind::Switch, "false"),
+    flag("image-exporter", Kind::Text, ""),
+    unused(
+        "image-scheduler",
+        Kind::Text,
+        "",
+        "the scheduler's image is in its resource",
+    ),
+    flag("handle-lifecycle-event", Kind::Text, ""),
+    flag("kubeconfig", Kind::Text, ""),
+    flag("v", Kind::Number, "0"),
+    unused("vmodule", Kind::Text, "", "-v counts for all modules"),
+    unused("logtostderr", Kind::Switch, "true", LOG),
+    unused("alsologtostderr", Kind::Switch, "false", LOG),
+    unused("log_dir", Kind::Text, "", LOG),
+    unused("log_file", Kind::Text, "", LOG),
+    unused("log_file_max_size", Kind::Number, "1800", LOG),
+    unused("add_dir_header", Kind::Switch, "false", LOG),
+    unused("skip_headers", Kind::Switch, "false", LOG),
+    unused("one_output", Kind::Switch, "false", LOG),
+    unused("skip_log_headers", Kind::Switch, "false", LOG),
+    unused("stderrthreshold", Kind::Text, "2", LOG),
+    unused("log_backtrace_at", Kind::Text, "", LOG),
 ];
 
 /// Events that the lifecycle hooks of the pod report.
@@ -90,31 +126,62 @@ pub enum Error {
 
 /// The values of all flags: given values override the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Args(BTreeMap<&'static str, String>);
+pub struct Args {
+    /// Those that have an effect.
+    values: BTreeMap<&'static str, String>,
+    /// Those that were set to something, and why that changes nothing.
+    without_effect: BTreeMap<&'static str, &'static str>,
+}
 
 impl Args {
     /// Parses the arguments that follow the program's name. The words behind the flags have no meaning.
     pub fn parse<I: IntoIterator<Item = String>>(arguments: I) -> Result<Self, Error> {
         let mut values: BTreeMap<&'static str, String> = FLAGS
             .iter()
-            .map(|Spec(name, _, default)| (*name, (*default).to_owned()))
+            .filter(|spec| spec.without_effect.is_none())
+            .map(|spec| (spec.name, spec.default.to_owned()))
             .collect();
-        for flag in CommandLine::new(FLAGS, arguments) {
-            let (Spec(name, kind, _), value) = flag?;
-            values.insert(name, checked(name, *kind, value)?);
+        let mut without_effect = BTreeMap::new();
+        for given in CommandLine::new(FLAGS, arguments) {
+            let (spec, value) = given?;
+            let value = checked(spec.name, spec.kind, value)?;
+            match spec.without_effect {
+                None => {
+                    values.insert(spec.name, value);
+                }
+                Some(reason) if value != spec.default => {
+                    without_effect.insert(spec.name, reason);
+                }
+                // the default is what happens
+                Some(_) => {
+                    without_effect.remove(spec.name);
+                }
+            }
         }
-        Ok(Self(values))
+        Ok(Self {
+            values,
+            without_effect,
+        })
+    }
+
+    /// Names the flags that were set to something and change nothing, each with the reason; `None` when there are none.
+    pub fn without_effect(&self) -> Option<String> {
+        let named = self.without_effect.iter();
+        let named: Vec<String> = named
+            .map(|(name, reason)| format!("-{name} ({reason})"))
+            .collect();
+        (!named.is_empty()).then(|| named.join(", "))
     }
 
     /// Returns the value of a flag.
     ///
     /// # Panics
-    /// If the name is not in the table, which is an error of the caller.
+    /// If no flag of that name has an effect, which is an error of the caller.
     pub fn text(&self, name: &str) -> &str {
-        self.0
+        self.values
             .get(name)
             .map(String::as_str)
-            .expect("every flag that is asked for is in the table")
+            .expect("every flag that is asked for is in the table, as one that has an effect")
     }
 
     /// Returns whether a switch is on.
@@ -131,8 +198,9 @@ impl Args {
 /// Returns the usage text, with one line per flag.
 pub fn usage(program: &str) -> String {
     let mut text = format!("Usage of {program}:\n");
-    for Spec(name, kind, default) in FLAGS {
-        let kind = match kind {
+    for spec in FLAGS {
+        let (name, default) = (spec.name, spec.default);
+        let kind = match spec.kind {
             Kind::Switch => "",
             Kind::Text => " string",
             Kind::Number => " int",
@@ -140,9 +208,14 @@ pub fn usage(program: &str) -> String {
         text.push_str("  -");
         text.push_str(name);
         text.push_str(kind);
-        if !default.is_empty() && *default != "false" {
+        if !default.is_empty() && default != "false" {
             text.push_str(" (default ");
             text.push_str(default);
+            text.push(')');
+        }
+        if let Some(reason) = spec.without_effect {
+            text.push_str(" (no effect: ");
+            text.push_str(reason);
             text.push(')');
         }
         text.push('\n');
@@ -187,7 +260,7 @@ mod tests {
             "--platform",
             "kubernetes",
             "-leader-elect=false",
-            "--enable-webhooks",
+            "--enable-mcp-conds-fwd",
             "--",
             "-nonsense",
         ])
@@ -195,7 +268,7 @@ mod tests {
         assert_eq!(args.verbosity(), 4);
         assert_eq!(args.text("platform"), "kubernetes");
         assert!(!args.is_on("leader-elect"));
-        assert!(args.is_on("enable-webhooks"));
+        assert!(args.is_on("enable-mcp-conds-fwd"));
         assert!(args.is_on("enable-scheduler"));
         assert_eq!(args.text("metrics-bind-address"), ":8080");
     }
@@ -217,13 +290,32 @@ mod tests {
         assert_eq!(parse(&["word", "-nonsense"]).unwrap(), parse(&[]).unwrap());
     }
 
+    #[rstest]
+    #[case::none(&["-v=4", "-enable-metrics=false"], None)]
+    #[case::as_it_is_anyway(&["-webhook-port=9443", "-logtostderr=true", "-image-scheduler="], None)]
+    #[case::back_to_what_it_is_anyway(&["-webhook-port=1", "-webhook-port=9443"], None)]
+    #[case::several(
+        &["-webhook-port=1", "-image-scheduler", "i"],
+        Some(
+            "-image-scheduler (the scheduler's image is in its resource), \
+             -webhook-port (no webhook is served, because versions are converted without one)"
+        )
+    )]
+    fn flags_that_change_nothing_are_named(
+        #[case] arguments: &[&str],
+        #[case] expected: Option<&str>,
+    ) {
+        let found = parse(arguments).unwrap().without_effect();
+        assert_eq!(found.as_deref(), expected);
+    }
+
     #[test]
     fn usage_names_every_flag() {
         let text = usage("numaresources-operator");
         assert!(
             FLAGS
                 .iter()
-                .all(|Spec(name, _, _)| text.contains(&format!("  -{name}")))
+                .all(|spec| text.contains(&format!("  -{}", spec.name)))
         );
     }
 }

@@ -73,6 +73,8 @@ pub(crate) async fn run(context: Arc<Context>, with_scheduler: bool, stop: &Canc
         }
     };
     futures::join!(
+        // whatever the switch says: the binding is of a release before it (operator.md 5.1)
+        scheduler::remove_legacy_binding(&context),
         operator::run(Arc::clone(&context), stop),
         scheduler,
         kubelet_config::run(Arc::clone(&context), stop)

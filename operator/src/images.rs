@@ -9,6 +9,13 @@ pub const ENV_VALIDATION: &str = "SCHEDULER_IMAGE_VALIDATION";
 /// Variable that allows custom exporter images with the exact value `false`.
 pub const ENV_RESTRICTION: &str = "EXPORTER_IMAGE_RESTRICTION";
 
+/// Digests that the original's operator trusts without being told: of its current and of its previous scheduler (operator.md 5.2). A resource
+/// that names one of them stays valid when the operator is exchanged.
+const OF_THE_ORIGINAL: [&str; 2] = [
+    "sha256:55d3fe347f35c257b6f828ec0da1aeef057f723bbcec1576d4d0f9018fb74fe7",
+    "sha256:fe33777a6227cfc85949982b9b01c56abc03eab6fad7104132b54d7c940feb8c",
+];
+
 /// Rules for images, read from the environment at start.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
@@ -24,7 +31,7 @@ impl Policy {
     /// Reads the rules from environment variables.
     pub fn from_env(lookup: impl Fn(&str) -> Option<String>) -> Self {
         let is_false = |name| lookup(name).is_some_and(|value| value == "false");
-        let mut trusted = BTreeSet::new();
+        let mut trusted = BTreeSet::from(OF_THE_ORIGINAL.map(str::to_owned));
         for item in lookup(ENV_DIGESTS)
             .unwrap_or_default()
             .split(',')
@@ -165,6 +172,14 @@ mod tests {
             validate_scheduler(&policy(&[(ENV_DIGESTS, &list)]), &image),
             Ok(())
         );
+    }
+
+    #[test]
+    fn schedulers_of_the_original_are_trusted_unasked() {
+        for digest in OF_THE_ORIGINAL {
+            let image = format!("registry.example/scheduler@{digest}");
+            assert_eq!(validate_scheduler(&policy(&[]), &image), Ok(()));
+        }
     }
 
     #[rstest]

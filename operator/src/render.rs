@@ -1,4 +1,4 @@
-//! Renders the objects as YAML documents, without a cluster (operator.md 2.4).
+//! Renders the objects as YAML documents (operator.md 2.4).
 
 use api::operator::LogLevel;
 use api::operator::v1::NodeGroupConfig;
@@ -31,12 +31,11 @@ pub enum Error {
 }
 
 /// Renders the documents that the flags select: first the scheduler, then the exporters; or only the NRT definition.
-pub fn render(args: &Args) -> Result<String, Error> {
+pub fn render(args: &Args, platform: Platform) -> Result<String, Error> {
     if args.is_on("render-nrt-crd") {
         return documents(&[to_value(&api::crd::node_resource_topology())]);
     }
     let namespace = args.text("render-namespace");
-    let platform = Platform::parse(args.text("platform")).unwrap_or_default();
     let mut objects = Vec::new();
     if args.is_on("enable-scheduler") {
         let image = args.text("render-image-scheduler");
@@ -124,9 +123,9 @@ fn rte_objects(namespace: &str, image: &str, platform: Platform) -> Vec<Value> {
 mod tests {
     use super::*;
 
-    fn kinds(arguments: &[&str]) -> Vec<String> {
+    fn kinds(platform: Platform, arguments: &[&str]) -> Vec<String> {
         let args = Args::parse(arguments.iter().map(|argument| (*argument).to_owned())).unwrap();
-        let text = render(&args).unwrap();
+        let text = render(&args, platform).unwrap();
         text.split("---\n")
             .skip(1)
             .map(|document| {
@@ -140,6 +139,7 @@ mod tests {
 
     #[test]
     fn scheduler_comes_before_the_exporters() {
+        let kinds = |arguments: &[&str]| kinds(Platform::Kubernetes, arguments);
         let all = kinds(&["-render", "-render-image-scheduler=s@sha256:1"]);
         assert_eq!(&all[..3], ["ServiceAccount", "ConfigMap", "ClusterRole"]);
         assert_eq!(all.last().unwrap(), "Service");
@@ -155,13 +155,14 @@ mod tests {
 
     #[test]
     fn openshift_adds_its_own_kinds() {
-        let all = kinds(&["-render", "-enable-scheduler=false", "-platform=openshift"]);
+        let exporters = ["-render", "-enable-scheduler=false"];
+        let all = kinds(Platform::OpenShift, &exporters);
         assert_eq!(all[0], "MachineConfig");
         let constraints = all
             .iter()
             .filter(|kind| *kind == "SecurityContextConstraints");
         assert_eq!(constraints.count(), 2);
-        let hosted = kinds(&["-render", "-enable-scheduler=false", "-platform=hypershift"]);
+        let hosted = kinds(Platform::HyperShift, &exporters);
         assert_eq!(hosted[..], all[1..]);
     }
 
@@ -169,7 +170,7 @@ mod tests {
     fn scheduler_needs_an_image() {
         let args = Args::parse(["-render".to_owned()]).unwrap();
         assert_eq!(
-            render(&args).unwrap_err().to_string(),
+            render(&args, Platform::Kubernetes).unwrap_err().to_string(),
             "missing scheduler image"
         );
     }

@@ -15,6 +15,9 @@ pub const SELINUX_POLICY: &str = "config.node.openshift-kni.io/selinux-policy";
 /// differ. Empty when there are none.
 pub const DIFFERING_KUBELETS: &str = "nodegroup.nodetopology.openshift.io/differing-kubelets";
 
+/// On the scheduler's Deployment: the image that this operator let in. A Deployment without it was written by another operator.
+pub const TRUSTED_IMAGE: &str = "config.numa-operator.openshift.io/trusted-image";
+
 /// Value of [`PAUSE_RECONCILIATION`] and [`MULTIPLE_POOLS_PER_TREE`].
 pub const ENABLED: &str = "enabled";
 /// Value of [`NRT_API_DEFINITION`].

@@ -115,7 +115,7 @@ async fn reconcile(
             .unwrap_or_else(|ended| ended),
     };
     events::publish_transition(NAME, &cr, new_status.conditions(), &outcome, &context).await;
-    let new_status = new_status.after(&outcome, cr.metadata.generation, Timestamp::now());
+    let new_status = new_status.after(&outcome, Timestamp::now());
     patch::write(&api, &name, cr.status.as_ref(), &new_status)
         .await
         .map_err(|error| Error::Status("numaresources-operator", error))?;

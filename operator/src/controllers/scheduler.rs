@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use api::names;
 use api::scheduler::KIND;
-use api::scheduler::v1::{NumaResourcesScheduler, SchedulerInformerMode};
+use api::scheduler::v1::NumaResourcesScheduler;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -30,6 +30,8 @@ use crate::context::Context;
 use crate::report::conditions::Outcome;
 use crate::report::{events, patch};
 
+pub(super) use self::apply::remove_legacy_binding;
+
 mod apply;
 mod observe;
 mod plan;
@@ -38,7 +40,6 @@ mod status;
 const NAME: &str = "numaresourcesscheduler";
 
 pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
-    apply::remove_legacy_binding(&context).await;
     let client = &context.client;
     let controller = Controller::new(
         Api::<NumaResourcesScheduler>::all(client.clone()),
@@ -74,16 +75,20 @@ async fn reconcile(
         return Ok(Action::await_change());
     };
     let mut new_status = NewStatus::of(&cr);
-    let outcome = match plan::admission(&cr, &context.installation.images) {
+    let images = &context.installation.images;
+    let running = if plan::asks_for_an_unknown_image(&cr, images) {
+        observe::deployment(&context).await?
+    } else {
+        None
+    };
+    let outcome = match plan::admission(&cr, running.as_ref(), images) {
         Admission::Paused => {
             tracing::info!("Pause reconciliation enabled");
             return Ok(Action::await_change());
         }
         Admission::Refused(outcome) => outcome,
         Admission::Granted => {
-            let informer = plan::informer(&cr.spec, context.installation.lists_active_pods);
-            new_status.informer(informer);
-            sync(&cr, informer, &context, &mut new_status)
+            sync(&cr, &context, &mut new_status)
                 .await
                 .unwrap_or_else(|message| {
                     tracing::error!(error = %message, "FailedSchedulerSync");
@@ -92,7 +97,7 @@ async fn reconcile(
         }
     };
     events::publish_transition(NAME, &cr, new_status.conditions(), &outcome, &context).await;
-    let new_status = new_status.after(&outcome, cr.metadata.generation, Timestamp::now());
+    let new_status = new_status.after(&outcome, Timestamp::now());
     patch::write(&api, &name, cr.status.as_ref(), &new_status)
         .await
         .map_err(|error| Error::Status("numaresourcesscheduler", error))?;
@@ -102,14 +107,15 @@ async fn reconcile(
 /// Reconciles the cluster with an admitted resource.
 async fn sync(
     cr: &NumaResourcesScheduler,
-    informer: SchedulerInformerMode,
     context: &Context,
     new_status: &mut NewStatus,
 ) -> Result<Outcome, String> {
+    let informer = plan::informer(&cr.spec, context.installation.lists_active_pods);
     let period = plan::resync_period(&cr.spec)?;
     let nodes = observe::candidates(context).await?;
     let objects = plan::objects(cr, informer, period, nodes, &context.installation)?;
     let available = apply::objects(&objects, context).await?;
+    new_status.informer(informer);
     let namespace = &context.installation.namespace;
     Ok(new_status.scheduler(namespace, plan::profile(&cr.spec), period, available))
 }

@@ -75,6 +75,8 @@ pub struct Extra {
     pub status: String,
     /// Explanation; may be empty.
     pub message: String,
+    /// Generation of the resource that it was found for; absent until it is.
+    pub observed_generation: Option<i64>,
 }
 
 impl Extra {
@@ -85,6 +87,7 @@ impl Extra {
             name,
             status: found.map_or_else(|| "Unknown".into(), |found| found.status.clone()),
             message: found.map(|found| found.message.clone()).unwrap_or_default(),
+            observed_generation: found.and_then(|found| found.observed_generation),
         }
     }
 }
@@ -111,9 +114,16 @@ pub fn updated(
             condition(name, "False", name, "", None)
         }
     });
-    let extra = extras
-        .iter()
-        .map(|extra| condition(extra.name, &extra.status, extra.name, &extra.message, None));
+    let extra = extras.iter().map(|extra| {
+        let generation = extra.observed_generation;
+        condition(
+            extra.name,
+            &extra.status,
+            extra.name,
+            &extra.message,
+            generation,
+        )
+    });
     let mut result: Vec<Condition> = base.chain(extra).collect();
     for condition in &mut result {
         let old = existing
@@ -261,6 +271,7 @@ mod tests {
             name: "DedicatedInformerActive",
             status: "Unknown".into(),
             message: String::new(),
+            observed_generation: Some(4),
         };
         let result = updated(&[foreign], &Outcome::Available, &[extra], None, at(1));
         let names: Vec<&str> = result.iter().map(|c| c.type_.as_str()).collect();
@@ -277,7 +288,7 @@ mod tests {
         );
         assert_eq!(
             brief(&result)[4],
-            "DedicatedInformerActive=Unknown DedicatedInformerActive \"\" None"
+            "DedicatedInformerActive=Unknown DedicatedInformerActive \"\" Some(4)"
         );
     }
 }

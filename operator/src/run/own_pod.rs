@@ -10,27 +10,28 @@ use manifests::rte::Image;
 use super::{API_SERVER_PORT, PROGRAM};
 use crate::args::Args;
 
-/// Returns the image of the flag, or else that of the operator's own pod, or else the built-in one (operator.md 2.3).
+/// Returns the image of the flag, or else that of the operator's own pod, or else the built-in one. All are pulled as the operator's own image
+/// is (operator.md 2.3).
 pub(super) async fn exporter_image(client: &Client, namespace: &str, args: &Args) -> Image {
-    let image = |reference: String, pull_policy| Image {
-        reference,
-        pull_policy,
-        run_as_root: true,
-    };
-    let given = args.text("image-exporter");
-    if !given.is_empty() {
-        return image(given.into(), None);
-    }
-    match own_container(client, namespace).await {
-        Ok((reference, pull_policy)) => image(reference, pull_policy),
+    let own = own_container(client, namespace).await;
+    let (own, pull_policy) = match own {
+        Ok((reference, pull_policy)) => (Some(reference), pull_policy),
         Err(error) => {
             tracing::info!(
                 error = format!("{error:#}"),
-                image = names::BUILTIN_RTE_IMAGE,
                 "unable to find current image, using hardcoded"
             );
-            image(names::BUILTIN_RTE_IMAGE.into(), None)
+            (None, None)
         }
+    };
+    let given = Some(args.text("image-exporter")).filter(|given| !given.is_empty());
+    Image {
+        reference: given
+            .map(str::to_owned)
+            .or(own)
+            .unwrap_or_else(|| names::BUILTIN_RTE_IMAGE.into()),
+        pull_policy,
+        run_as_root: true,
     }
 }
 

@@ -1,6 +1,20 @@
 //! Tests exit codes and output.
 
+use std::path::Path;
+
 use assert_cmd::Command;
+use fs_err as fs;
+use rstest::rstest;
+
+/// Names a server at a port where none listens.
+const UNREACHABLE: &str = "
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]
+users: [{name: u, user: {}}]
+";
 
 fn operator() -> Command {
     let mut command = Command::cargo_bin("numaresources-operator").unwrap();
@@ -54,7 +68,7 @@ fn lifecycle_events_are_told_and_forgotten() {
 }
 
 #[test]
-fn rendering_needs_no_cluster_but_a_scheduler_image() {
+fn rendering_without_a_cluster_is_for_kubernetes_and_needs_a_scheduler_image() {
     let output = operator()
         .args([
             "-render",
@@ -73,6 +87,61 @@ fn rendering_needs_no_cluster_but_a_scheduler_image() {
             .unwrap()
             .contains("missing scheduler image")
     );
+}
+
+#[rstest]
+#[case::unreadable("/nowhere/kubeconfig", "cannot read kubeconfig /nowhere/kubeconfig")]
+#[case::unreachable("", "name the platform with -platform to render without the cluster")]
+fn rendering_asks_the_cluster_of_a_kubeconfig_unless_the_platform_is_named(
+    #[case] kubeconfig: &str,
+    #[case] message: &str,
+) {
+    let directory = tempfile::tempdir().unwrap();
+    let unreachable = directory.path().join("kubeconfig");
+    fs::write(&unreachable, UNREACHABLE).unwrap();
+    let kubeconfig = match kubeconfig {
+        "" => unreachable.as_path(),
+        given => Path::new(given),
+    };
+    let render = |more: &[&str]| {
+        operator()
+            .args(["-render", "-enable-scheduler=false", "-kubeconfig"])
+            .arg(kubeconfig)
+            .args(more)
+            .output()
+            .unwrap()
+    };
+    let output = render(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains(message), "{stderr}");
+    let output = render(&["-platform=OpenShift"]);
+    assert!(output.status.success());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        stdout.contains("kind: SecurityContextConstraints"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn flags_without_effect_are_named_in_one_line() {
+    let output = operator()
+        .args(["-handle-lifecycle-event=preStop", "-v=4", "-webhook-port=1"])
+        .args(["-enable-http2", "-image-scheduler=i", "-logtostderr"])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let mut lines = stderr
+        .lines()
+        .filter(|line| line.contains("without effect"));
+    let line = lines.next().unwrap();
+    for flag in ["-enable-http2", "-image-scheduler", "-webhook-port"] {
+        assert!(line.contains(flag), "{line}");
+    }
+    assert!(!line.contains("logtostderr"), "{line}");
+    assert_eq!(lines.next(), None);
 }
 
 #[test]

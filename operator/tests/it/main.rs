@@ -14,6 +14,7 @@ mod events;
 mod exporters;
 mod faults;
 mod idle;
+mod images;
 mod installation;
 mod mixed;
 mod openshift;

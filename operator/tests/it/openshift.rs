@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use rstest::rstest;
 use serde_json::{Value, json};
+use testbed::lane::Lane;
 
 use crate::cluster::Cluster;
 use crate::exporters::{CR, DS_A, DS_B, conditions, cr, make_ready};
@@ -413,6 +414,45 @@ async fn pool_without_a_node_selector_fails_until_it_has_one() {
             .await;
         openshift.reports(condition, reason, message).await;
     }
+}
+
+/// Nothing was asked of its machines, so that nothing has to be waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn pool_that_takes_no_machine_configurations_gets_exporters_at_once() {
+    let custom = json!({"nodeGroups": [
+        {"poolName": "numa-a", "annotations": {CUSTOM_POLICY: "custom"}},
+        {"poolName": "numa-b"},
+    ]});
+    let openshift = OpenShift::start(Flavour::Openshift, &json!({"nodeGroups": []})).await;
+    let takes_none = json!({"spec": {"machineConfigSelector": null}});
+    openshift
+        .cluster
+        .merge(&openshift.pools, "numa-a", takes_none)
+        .await;
+    openshift.pool_has("numa-a", &["00-worker"], "False").await;
+    openshift.edit(custom).await;
+    let live = openshift.becomes_available().await;
+    let pools = live.status.unwrap().machineconfigpools;
+    assert_eq!(pools.len(), 2);
+    let configs: Api<MachineConfig> = Api::all(openshift.cluster.client.clone());
+    assert!(configs.get_opt(MACHINE_CONFIG_A).await.unwrap().is_none());
+}
+
+#[rstest]
+#[case::machines(Flavour::Openshift, true)]
+#[case::hosted(Flavour::Hypershift, false)]
+#[tokio::test(flavor = "multi_thread")]
+async fn rendering_follows_the_platform_of_the_cluster(
+    #[case] flavour: Flavour,
+    #[case] has_machines: bool,
+) {
+    let lane = Lane::from_environment().unwrap();
+    let cluster = Cluster::without_operator(lane, Some(flavour)).await;
+    let text = cluster.prints(&["-render", "-enable-scheduler=false"]);
+    assert!(text.contains("kind: SecurityContextConstraints"), "{text}");
+    assert_eq!(text.contains("kind: MachineConfig\n"), has_machines);
+    let plain = cluster.prints(&["-render", "-enable-scheduler=false", "-platform=kubernetes"]);
+    assert!(!plain.contains("SecurityContextConstraints"), "{plain}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

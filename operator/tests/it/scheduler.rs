@@ -53,6 +53,7 @@ async fn scheduler_resource_is_checked_installed_and_reported() {
     refuses_an_image_with_a_tag(&scheduler).await;
     installs_an_image_with_a_trusted_digest(&scheduler).await;
     adds_and_removes_settings(&scheduler).await;
+    keeps_what_is_known_of_the_informer(&scheduler).await;
     refuses_more_schedulers_than_nodes(&scheduler).await;
 }
 
@@ -180,6 +181,40 @@ async fn adds_and_removes_settings(scheduler: &Scheduler) {
                 Ok(())
             }
         })
+        .await;
+}
+
+/// Checks that a refused image says nothing of the scheduler that runs on: its informer is the one of the last configuration.
+async fn keeps_what_is_known_of_the_informer(scheduler: &Scheduler) {
+    let Scheduler { cluster, crs, .. } = scheduler;
+    let informer = |cr: &NumaResourcesScheduler| {
+        let all = conditions(cr).into_iter();
+        let mut found = all.filter(|condition| condition.type_ == "DedicatedInformerActive");
+        let found = found.next().unwrap();
+        (found.status, found.observed_generation)
+    };
+    let before = cluster
+        .eventually(|| async {
+            let live = crs.get(CR).await.unwrap();
+            let seen = informer(&live);
+            if seen == ("True".to_owned(), live.metadata.generation) {
+                Ok(live)
+            } else {
+                Err(format!("{seen:?}"))
+            }
+        })
+        .await;
+    let image = |image: &str| json!({"spec": {"imageSpec": image}});
+    cluster.merge(crs, CR, image("stack:dev")).await;
+    let message = "image \"stack:dev\" must be referenced by digest, not by tag";
+    let wanted = ("Degraded", "InvalidSchedulerImage", message);
+    let refused = cluster.condition(crs, CR, base, wanted).await;
+    assert_eq!(informer(&refused), informer(&before));
+    cluster
+        .merge(crs, CR, image(&names::pinned_stack_image()))
+        .await;
+    cluster
+        .condition(crs, CR, base, ("Progressing", "Progressing", ""))
         .await;
 }
 

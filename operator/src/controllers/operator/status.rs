@@ -23,13 +23,18 @@ const NOT_READY_REQUEUE: Duration = Duration::from_secs(5);
 pub(super) struct NewStatus {
     status: NumaResourcesOperatorStatus,
     paused: Extra,
+    generation: Option<i64>,
 }
 
 impl NewStatus {
     pub(super) fn of(cr: &NumaResourcesOperator) -> Self {
         let status = cr.status.clone().unwrap_or_default();
         let paused = Extra::unchanged(condition::MACHINE_CONFIG_POOL_PAUSED, &status.conditions);
-        Self { status, paused }
+        Self {
+            status,
+            paused,
+            generation: cr.metadata.generation,
+        }
     }
 
     /// Returns the conditions that the resource has.
@@ -52,6 +57,7 @@ impl NewStatus {
             } else {
                 format!("detected paused MCPs: {}", list.join(", "))
             },
+            observed_generation: self.generation,
         };
         self.status.machineconfigpools = pools;
     }
@@ -87,14 +93,9 @@ impl NewStatus {
     }
 
     /// Returns the status after `outcome`.
-    pub(super) fn after(
-        self,
-        outcome: &Outcome,
-        generation: Option<i64>,
-        now: Timestamp,
-    ) -> NumaResourcesOperatorStatus {
+    pub(super) fn after(self, outcome: &Outcome, now: Timestamp) -> NumaResourcesOperatorStatus {
         let existing = &self.status.conditions;
-        let conditions = updated(existing, outcome, &[self.paused], generation, now);
+        let conditions = updated(existing, outcome, &[self.paused], self.generation, now);
         NumaResourcesOperatorStatus {
             conditions,
             ..self.status
@@ -136,7 +137,9 @@ mod tests {
 
     fn new_status() -> NewStatus {
         let spec = NumaResourcesOperatorSpec::default();
-        NewStatus::of(&NumaResourcesOperator::new(names::OPERATOR_CR, spec))
+        let mut cr = NumaResourcesOperator::new(names::OPERATOR_CR, spec);
+        cr.metadata.generation = Some(7);
+        NewStatus::of(&cr)
     }
 
     fn wanted(mixed: &[&str]) -> Exporters {
@@ -183,7 +186,7 @@ mod tests {
             new_status.exporters("ns", &applied, wanted(mixed)),
             expected
         );
-        let status = new_status.after(&expected, None, Timestamp::UNIX_EPOCH);
+        let status = new_status.after(&expected, Timestamp::UNIX_EPOCH);
         assert_eq!(status.node_groups.len(), node_groups);
         let ready = daemon_sets.iter().filter(|(_, ready)| *ready).count();
         assert_eq!(status.daemonsets.len(), ready);
@@ -191,25 +194,27 @@ mod tests {
     }
 
     #[rstest]
-    #[case::not_known(None, "Unknown", "")]
-    #[case::none_paused(Some(&[][..]), "False", "")]
-    #[case::two_paused(Some(&["a", "b"][..]), "True", "detected paused MCPs: a, b")]
+    #[case::not_known(None, "Unknown", "", None)]
+    #[case::none_paused(Some(&[][..]), "False", "", Some(7))]
+    #[case::two_paused(Some(&["a", "b"][..]), "True", "detected paused MCPs: a, b", Some(7))]
     fn paused_pools_have_a_condition(
         #[case] paused: Option<&[&str]>,
         #[case] status: &str,
         #[case] message: &str,
+        #[case] generation: Option<i64>,
     ) {
         let mut new_status = new_status();
         if let Some(paused) = paused {
             let names = paused.iter().map(|name| (*name).to_owned()).collect();
             new_status.machine_config_pools(&names, Vec::new());
         }
-        let status_after = new_status.after(&Outcome::Available, None, Timestamp::UNIX_EPOCH);
+        let status_after = new_status.after(&Outcome::Available, Timestamp::UNIX_EPOCH);
         let found = status_after.conditions.last().unwrap();
         assert_eq!(found.type_, condition::MACHINE_CONFIG_POOL_PAUSED);
         assert_eq!(
             (found.status.as_str(), found.message.as_str()),
             (status, message)
         );
+        assert_eq!(found.observed_generation, generation);
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::context::Context;
 
 /// Deletes the binding of the scheduler's account that old releases created under another name.
-pub(super) async fn remove_legacy_binding(context: &Context) {
+pub(in crate::controllers) async fn remove_legacy_binding(context: &Context) {
     let bindings: Api<ClusterRoleBinding> = Api::all(context.client.clone());
     match bindings
         .delete(names::SCHEDULER, &DeleteParams::default())

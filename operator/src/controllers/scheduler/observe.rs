@@ -1,13 +1,23 @@
-//! Reads which nodes may run the scheduler.
+//! Reads which nodes may run the scheduler, and which scheduler runs.
 
-use api::labels;
+use api::{labels, names};
 use apply::Cause;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams};
 use manifests::platform::Platform;
 
+use super::super::Error;
 use super::plan;
 use crate::context::Context;
+
+/// Returns the scheduler's Deployment, if there is one.
+pub(super) async fn deployment(context: &Context) -> Result<Option<Deployment>, Error> {
+    let namespace = &context.installation.namespace;
+    let deployments: Api<Deployment> = Api::namespaced(context.client.clone(), namespace);
+    let found = deployments.get_opt(names::SCHEDULER).await;
+    found.map_err(|error| Error::Get(format!("Deployment {}", names::SCHEDULER), error.into()))
+}
 
 /// Returns the number of nodes that determine the number of schedulers.
 pub(super) async fn candidates(context: &Context) -> Result<usize, String> {

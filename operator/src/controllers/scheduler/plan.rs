@@ -1,5 +1,5 @@
 //! Decides what a `NUMAResourcesScheduler` leads to. Pure: everything follows from the resource, from what was observed and from the
-//! installation.
+//! installation. [`adoption`] has what becomes of a scheduler that another operator installed.
 
 use api::scheduler::v1::{
     CacheResyncDebugMode, CacheResyncDetectionMode, DEFAULT_CACHE_RESYNC_PERIOD,
@@ -7,6 +7,7 @@ use api::scheduler::v1::{
 };
 use api::{annotations, conditions as condition, names};
 use goflags::GoDuration;
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 use manifests::platform::Platform;
 use manifests::scheduler::config::Settings;
@@ -18,11 +19,23 @@ use crate::images::{self, Policy};
 use crate::installation::Installation;
 use crate::report::conditions::Outcome;
 
+mod adoption;
+
 /// Number of nodes from which three schedulers run instead of one.
 const MIN_NODES_FOR_HA: usize = 3;
 
-/// Decides whether the resource is reconciled (operator.md 5.2).
-pub(super) fn admission(cr: &NumaResourcesScheduler, images: &Policy) -> Admission {
+/// Returns whether the answer of [`admission`] depends on the scheduler that runs.
+pub(super) fn asks_for_an_unknown_image(cr: &NumaResourcesScheduler, images: &Policy) -> bool {
+    let found = images::validate_scheduler(images, &cr.spec.scheduler_image);
+    matches!(found, Err(images::Error::Untrusted { .. }))
+}
+
+/// Decides whether the resource is reconciled (operator.md 5.2). `running` is the scheduler's Deployment, if there is one.
+pub(super) fn admission(
+    cr: &NumaResourcesScheduler,
+    running: Option<&Deployment>,
+    images: &Policy,
+) -> Admission {
     let name = cr.name_any();
     if name != names::SCHEDULER_CR {
         return Admission::Refused(Outcome::Invalid {
@@ -35,6 +48,14 @@ pub(super) fn admission(cr: &NumaResourcesScheduler, images: &Policy) -> Admissi
     }
     match images::validate_scheduler(images, &cr.spec.scheduler_image) {
         Ok(()) => Admission::Granted,
+        Err(images::Error::Untrusted { image, .. }) if adoption::is_adopted(cr, running) => {
+            tracing::warn!(
+                image,
+                "The image of the running scheduler is not in the trusted list, and is kept because another operator installed it. \
+                 To trust it from now on, add its digest to the variable SCHEDULER_IMAGE_DIGESTS"
+            );
+            Admission::Granted
+        }
         Err(error) => Admission::Refused(Outcome::Invalid {
             reason: condition::REASON_INVALID_SCHEDULER_IMAGE,
             message: error.to_string(),
@@ -55,6 +76,11 @@ pub(super) fn objects(
     let set = Set::new(&options(cr, informer, period, replicas, installation))
         .map_err(|error| daemon::log::chain(&error))?;
     let mut objects = set.objects();
+    let image = &cr.spec.scheduler_image;
+    if images::validate_scheduler(&installation.images, image).is_ok() {
+        let deployments = objects.iter_mut().filter(|one| one["kind"] == "Deployment");
+        deployments.for_each(|one| adoption::mark(one, image));
+    }
     if let Some(owner) = apply::controller_reference(cr) {
         for object in &mut objects {
             apply::set_owner(object, &owner);
@@ -213,7 +239,7 @@ mod tests {
             scheduler_image_validated,
             ..Policy::default()
         };
-        assert_eq!(admission(&cr, &images), expected);
+        assert_eq!(admission(&cr, None, &images), expected);
     }
 
     #[rstest]

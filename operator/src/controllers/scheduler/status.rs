@@ -21,14 +21,18 @@ const NOT_READY_REQUEUE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct NewStatus {
     status: NumaResourcesSchedulerStatus,
-    dedicated: &'static str,
+    dedicated: Extra,
+    generation: Option<i64>,
 }
 
 impl NewStatus {
     pub(super) fn of(cr: &NumaResourcesScheduler) -> Self {
+        let status = cr.status.clone().unwrap_or_default();
+        let dedicated = Extra::unchanged(condition::DEDICATED_INFORMER_ACTIVE, &status.conditions);
         Self {
-            status: cr.status.clone().unwrap_or_default(),
-            dedicated: "Unknown",
+            status,
+            dedicated,
+            generation: cr.metadata.generation,
         }
     }
 
@@ -37,11 +41,18 @@ impl NewStatus {
         &self.status.conditions
     }
 
-    /// Takes over the informer in effect.
+    /// Takes over the informer that the applied configuration has. Until one is applied, the condition stays as it is: a resource that is
+    /// refused changes nothing about the scheduler that runs (operator.md 3).
     pub(super) fn informer(&mut self, informer: SchedulerInformerMode) {
-        self.dedicated = match informer {
+        let status = match informer {
             SchedulerInformerMode::Dedicated => "True",
             SchedulerInformerMode::Shared => "False",
+        };
+        self.dedicated = Extra {
+            name: condition::DEDICATED_INFORMER_ACTIVE,
+            status: status.into(),
+            message: String::new(),
+            observed_generation: self.generation,
         };
     }
 
@@ -74,19 +85,9 @@ impl NewStatus {
     }
 
     /// Returns the status after `outcome`.
-    pub(super) fn after(
-        self,
-        outcome: &Outcome,
-        generation: Option<i64>,
-        now: Timestamp,
-    ) -> NumaResourcesSchedulerStatus {
-        let extra = Extra {
-            name: condition::DEDICATED_INFORMER_ACTIVE,
-            status: self.dedicated.into(),
-            message: String::new(),
-        };
+    pub(super) fn after(self, outcome: &Outcome, now: Timestamp) -> NumaResourcesSchedulerStatus {
         let existing = &self.status.conditions;
-        let conditions = updated(existing, outcome, &[extra], generation, now);
+        let conditions = updated(existing, outcome, &[self.dedicated], self.generation, now);
         NumaResourcesSchedulerStatus {
             conditions,
             ..self.status
@@ -120,7 +121,9 @@ mod tests {
 
     fn new_status() -> NewStatus {
         let spec = NumaResourcesSchedulerSpec::default();
-        NewStatus::of(&NumaResourcesScheduler::new(names::SCHEDULER_CR, spec))
+        let mut cr = NumaResourcesScheduler::new(names::SCHEDULER_CR, spec);
+        cr.metadata.generation = Some(7);
+        NewStatus::of(&cr)
     }
 
     #[rstest]
@@ -131,7 +134,7 @@ mod tests {
         let period = GoDuration::from_nanos(1_600_000_000);
         let outcome = new_status.scheduler("ns", None, period, available);
         assert_eq!(outcome, expected);
-        let status = new_status.after(&outcome, None, Timestamp::UNIX_EPOCH);
+        let status = new_status.after(&outcome, Timestamp::UNIX_EPOCH);
         assert_eq!(status.cache_resync_period.as_deref(), Some("2s"));
         assert_eq!(
             status.scheduler_name.as_deref(),
@@ -145,20 +148,42 @@ mod tests {
     }
 
     #[rstest]
-    #[case::not_known(None, "Unknown")]
-    #[case::dedicated(Some(SchedulerInformerMode::Dedicated), "True")]
-    #[case::shared(Some(SchedulerInformerMode::Shared), "False")]
+    #[case::not_known(None, "Unknown", None)]
+    #[case::dedicated(Some(SchedulerInformerMode::Dedicated), "True", Some(7))]
+    #[case::shared(Some(SchedulerInformerMode::Shared), "False", Some(7))]
     fn informer_has_a_condition(
         #[case] informer: Option<SchedulerInformerMode>,
         #[case] expected: &str,
+        #[case] generation: Option<i64>,
     ) {
         let mut new_status = new_status();
         if let Some(informer) = informer {
             new_status.informer(informer);
         }
-        let status = new_status.after(&Outcome::Available, None, Timestamp::UNIX_EPOCH);
+        let status = new_status.after(&Outcome::Available, Timestamp::UNIX_EPOCH);
         let found = status.conditions.last().unwrap();
         assert_eq!(found.type_, condition::DEDICATED_INFORMER_ACTIVE);
         assert_eq!(found.status, expected);
+        assert_eq!(found.observed_generation, generation);
+    }
+
+    #[test]
+    fn informer_condition_outlives_a_refused_resource() {
+        let mut applied = new_status();
+        applied.informer(SchedulerInformerMode::Dedicated);
+        let mut cr =
+            NumaResourcesScheduler::new(names::SCHEDULER_CR, NumaResourcesSchedulerSpec::default());
+        cr.status = Some(applied.after(&Outcome::Available, Timestamp::UNIX_EPOCH));
+        cr.metadata.generation = Some(8);
+        let refused = Outcome::Invalid {
+            reason: condition::REASON_INVALID_SCHEDULER_IMAGE,
+            message: "m".into(),
+        };
+        let status = NewStatus::of(&cr).after(&refused, Timestamp::UNIX_EPOCH);
+        let found = status.conditions.last().unwrap();
+        assert_eq!(
+            (found.status.as_str(), found.observed_generation),
+            ("True", Some(7))
+        );
     }
 }

@@ -74,7 +74,8 @@ pub(crate) fn expected(cr: &NumaResourcesOperator, pools: &[Pool]) -> BTreeSet<S
     names.collect()
 }
 
-/// Returns the state of the pools after all steps are taken.
+/// Returns the state of the pools after all steps are taken. Nothing was asked of a paused pool, nor of one that takes no machine
+/// configurations, so there is nothing to wait for (operator.md 4.4).
 pub(crate) fn progress(
     cr: &NumaResourcesOperator,
     pools: &[Pool],
@@ -88,7 +89,9 @@ pub(crate) fn progress(
     };
     for (pool, mcp) in pools_with_mcp(pools) {
         progress.pools.push(status(pool, mcp, forwards_conditions));
-        if !progress.paused.contains(&pool.name) && !is_updated(cr, pool, mcp) {
+        let takes_any = mcp.spec.machine_config_selector.is_some();
+        let waits = takes_any && !progress.paused.contains(&pool.name);
+        if waits && !is_updated(cr, pool, mcp) {
             progress.updating = Some(Outcome::Progressing {
                 message: format!("{} is updating", pool.name),
                 requeue_after: UPDATING_REQUEUE,
@@ -162,7 +165,7 @@ mod tests {
     use super::*;
 
     fn pool(custom: bool, status: &Value) -> (Pool, Mcp) {
-        pool_with(custom, &json!({}), status)
+        pool_with(custom, &selecting(&json!({})), status)
     }
 
     fn pool_with(custom: bool, spec: &Value, status: &Value) -> (Pool, Mcp) {
@@ -264,6 +267,17 @@ mod tests {
             requeue_after: UPDATING_REQUEUE,
         };
         assert_eq!(found.updating, Some(expected));
+    }
+
+    #[rstest]
+    #[case::policy_of_the_machines(false)]
+    #[case::policy_of_ours(true)]
+    fn pool_without_a_selector_is_served_without_a_wait(#[case] custom: bool) {
+        let updating = having(&["00-worker"], "False");
+        let (pool, _) = pool_with(custom, &json!({}), &updating);
+        let found = progress(&resource(), std::slice::from_ref(&pool), false);
+        assert_eq!(found.updating, None);
+        assert_eq!(found.pools[0].config, Some(pool.config));
     }
 
     #[rstest]
