@@ -153,11 +153,16 @@ impl Installation {
     }
 
     /// Returns the same objects unchanged, each with its API.
-    async fn live(&self) -> Vec<(Api<DynamicObject>, DynamicObject)> {
+    pub(crate) async fn live(&self) -> Vec<(Api<DynamicObject>, DynamicObject)> {
+        let of_machines = |group: &str| group == "machineconfiguration.openshift.io";
         let kinds = match self.flavour {
             None => &KINDS[..OF_KUBERNETES],
             Some(_) => &KINDS,
         };
+        let hosted = self.flavour == Some(Flavour::Hypershift);
+        let kinds = kinds
+            .iter()
+            .filter(|(group, ..)| !(hosted && of_machines(group)));
         let client = &self.cluster.client;
         let mut live = Vec::new();
         for (group, version, kind, plural) in kinds {
@@ -258,7 +263,7 @@ impl Installation {
 }
 
 /// Returns kind, namespace and name of an object.
-fn key(object: &DynamicObject) -> String {
+pub(crate) fn key(object: &DynamicObject) -> String {
     let kind = object.types.as_ref().map(|types| types.kind.as_str());
     let namespace = object.namespace().unwrap_or_default();
     format!(

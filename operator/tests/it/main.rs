@@ -19,3 +19,4 @@ mod installation;
 mod mixed;
 mod openshift;
 mod scheduler;
+mod swap;
