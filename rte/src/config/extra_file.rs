@@ -1,4 +1,7 @@
-//! The extra file (rte.md 2.4): settings of the kubelet's managers, and what to hide. The operator renders it into a `ConfigMap`.
+//! The extra file (rte.md 2.4): settings of the topology manager, and what to hide. The operator renders it into a `ConfigMap`.
+//!
+//! Beside it may be a second file of ours with the settings of the kubelet's other managers. They are not in the first one, because programs
+//! that read it strictly would refuse it. Older operators of ours wrote them there all the same, so they are read from both.
 //!
 //! As in Go, keys match in any case, and unknown keys are ignored.
 
@@ -15,7 +18,7 @@ const OPTIONS: &str = "topologyManagerPolicyOptions";
 /// The topology manager option that schedulers need; its value is a text.
 pub(crate) const MAX_NUMA_NODES: &str = "max-allowable-numa-nodes";
 
-/// Keys of the other managers, in this file (an extension of ours) and in a `KubeletConfiguration`.
+/// Keys of the other managers, in both files and in a `KubeletConfiguration`.
 const CPU_POLICY: &str = "cpuManagerPolicy";
 const CPU_OPTIONS: &str = "cpuManagerPolicyOptions";
 const MEMORY_POLICY: &str = "memoryManagerPolicy";
@@ -55,9 +58,26 @@ pub(crate) enum Error {
 
 /// Applies the file at `path` to the configuration; a missing file changes nothing.
 pub(super) fn apply(config: &mut Config, path: &Path) -> Result<(), Error> {
+    match read(path)? {
+        Some(value) => decode(config, &value),
+        None => Ok(()),
+    }
+}
+
+/// Applies the settings of the kubelet's managers in the second file at `path`; a missing file changes nothing.
+pub(super) fn apply_managers(config: &mut Config, path: &Path) -> Result<(), Error> {
+    let value = read(path)?.unwrap_or(Value::Null);
+    let Some(root) = mapping(&value, "the file")? else {
+        return Ok(());
+    };
+    decode_kubelet(config, root)
+}
+
+/// Returns the content of a file; `None` if it does not exist.
+fn read(path: &Path) -> Result<Option<Value>, Error> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => {
             return Err(Error::Read {
                 path: path.to_owned(),
@@ -65,22 +85,18 @@ pub(super) fn apply(config: &mut Config, path: &Path) -> Result<(), Error> {
             });
         }
     };
-    let value: Value = serde_yaml::from_str(&text).map_err(|source| Error::Parse {
+    let parsed = serde_yaml::from_str(&text).map_err(|source| Error::Parse {
         path: path.to_owned(),
         source,
     })?;
-    decode(config, &value)
+    Ok(Some(parsed))
 }
 
 fn decode(config: &mut Config, value: &Value) -> Result<(), Error> {
     let Some(root) = mapping(value, "the file")? else {
         return Ok(());
     };
-    if let Some(section) = field(root, "kubelet")
-        && let Some(section) = mapping(section, "kubelet")?
-    {
-        kubelet(&mut config.topology_exporter, section)?;
-    }
+    decode_kubelet(config, root)?;
     if let Some(excludes) = field(root, "resourceExclude")
         && let Some(excludes) = mapping(excludes, "resourceExclude")?
     {
@@ -94,6 +110,15 @@ fn decode(config: &mut Config, value: &Value) -> Result<(), Error> {
     }
     if let Some(pods) = field(root, "podExclude") {
         config.resource_monitor.pod_exclude = pod_patterns(pods)?;
+    }
+    Ok(())
+}
+
+fn decode_kubelet(config: &mut Config, root: &Mapping) -> Result<(), Error> {
+    if let Some(section) = field(root, "kubelet")
+        && let Some(section) = mapping(section, "kubelet")?
+    {
+        kubelet(&mut config.topology_exporter, section)?;
     }
     Ok(())
 }
@@ -115,7 +140,9 @@ fn kubelet(exporter: &mut TopologyExporter, section: &Mapping) -> Result<(), Err
         let most = text.parse().map_err(|_| wrong(MAX_NUMA_NODES, "number"))?;
         exporter.topology_manager_max_numa_nodes = Some(most);
     }
-    exporter.resource_managers = resource_managers(section)?;
+    if let Some(managers) = resource_managers(section)? {
+        exporter.resource_managers = Some(managers);
+    }
     Ok(())
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use api::names;
+
 use super::go_flags::{self, Args};
 use super::{Config, daemon_file, environment, extra_file, guard, set_flag};
 
@@ -107,7 +109,10 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Error> {
         ));
     }
     if !extra.as_os_str().is_empty() {
-        extra_file::apply(&mut config, &allowed(&extra)?).map_err(Error::Extra)?;
+        let extra = allowed(&extra)?;
+        extra_file::apply(&mut config, &extra).map_err(Error::Extra)?;
+        let managers = allowed(&extra.with_file_name(names::OTHER_MANAGERS_KEY))?;
+        extra_file::apply_managers(&mut config, &managers).map_err(Error::Extra)?;
     }
     environment::fill(&mut config, &keys, sources.variable);
     for (name, value) in flags {

@@ -1,5 +1,7 @@
 //! The kubelets' topology manager settings, and whether the operator's ConfigMaps and the NRTs say the same.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
@@ -10,10 +12,24 @@ use crate::machine_pools;
 use crate::recorder::PollResult;
 use crate::step::StepError;
 
-/// Settings that the operator passes to the exporters of a pool (operator.md 7).
+/// Settings that the operator passes to the exporters of a pool (operator.md 7). It has every key that the file may have: what reads it
+/// strictly refuses any other.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct ExporterConfig {
-    kubelet: KubeletPart,
+    kubelet: ToldPart,
+    #[serde(default, rename = "podExclude")]
+    _pod_exclude: Vec<BTreeMap<String, String>>,
+    #[serde(default, rename = "resourceExclude")]
+    _resource_exclude: BTreeMap<String, Vec<String>>,
+}
+
+/// The section of the kubelet in that file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct ToldPart {
+    topology_manager_policy: Option<String>,
+    topology_manager_scope: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -105,7 +121,10 @@ pub(super) fn config_of(map: &ConfigMap) -> Result<KubeletPart, StepError> {
     })?;
     let config: ExporterConfig = serde_yaml::from_str(text)
         .map_err(|error| StepError::fail(format!("ConfigMap {name} is not readable: {error}")))?;
-    Ok(config.kubelet)
+    Ok(KubeletPart {
+        topology_manager_policy: config.kubelet.topology_manager_policy,
+        topology_manager_scope: config.kubelet.topology_manager_scope,
+    })
 }
 
 /// Returns the nodes of a pool. It is an error if there are none.
