@@ -32,7 +32,8 @@ const PRIVATE_DIRS: [&str; 14] = [
     "var/log",
     "var/lib/kubelet",
 ];
-/// Parts of the host's `/etc` that programs need but never change.
+/// Parts of the host's `/etc` that programs need but never change. A directory is bound, a file is copied: a package manager replaces files, and
+/// what is bound to a file that is gone can be bound no further, so no container would start any more.
 const SHARED_ETC: [&str; 9] = [
     "alternatives",
     "ca-certificates",
@@ -142,11 +143,19 @@ fn write_etc(etc: &Path, node: &str, address: std::net::Ipv4Addr) -> std::io::Re
         let host = Path::new("/etc").join(name);
         match fs_err::metadata(&host) {
             Ok(meta) if meta.is_dir() => fs_err::create_dir_all(etc.join(name))?,
-            Ok(_) => put(name, "")?,
+            Ok(_) => {
+                fs_err::copy(&host, etc.join(name))?;
+            }
             Err(_) => {}
         }
     }
     Ok(())
+}
+
+/// Returns the directories of the host's `/etc` that a node sees, by name.
+fn shared_dirs() -> impl Iterator<Item = (&'static str, PathBuf)> {
+    let all = SHARED_ETC.map(|name| (name, Path::new("/etc").join(name)));
+    all.into_iter().filter(|(_, host)| host.is_dir())
 }
 
 /// Mounts the prepared root and makes it `/` of this process, which must be alone in a new mount namespace without
@@ -160,11 +169,8 @@ pub(crate) fn enter(root: &Root) -> Result<(), mounts::Error> {
             bind_read_only(&host, &dir.join(name))?;
         }
     }
-    for name in SHARED_ETC {
-        let host = Path::new("/etc").join(name);
-        if host.exists() {
-            bind_read_only(&host, &dir.join("etc").join(name))?;
-        }
+    for (name, host) in shared_dirs() {
+        bind_read_only(&host, &dir.join("etc").join(name))?;
     }
     for programs in root
         .program_dirs
@@ -272,4 +278,41 @@ fn pivot(dir: &Path) -> Result<(), mounts::Error> {
 /// Returns the place of an absolute path below another root.
 fn below(dir: &Path, path: &Path) -> PathBuf {
     dir.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_hosts_etc_are_copies_so_that_it_may_replace_them() {
+        let state = tempfile::tempdir().unwrap();
+        let root = Root {
+            dir: state.path().join("root"),
+            sysctls: state.path().join("sysctls"),
+            hardware: state.path().join("hardware"),
+            state_dir: state.path().to_owned(),
+            program_dirs: Vec::new(),
+        };
+        prepare(&root, "n", std::net::Ipv4Addr::LOCALHOST).unwrap();
+        let mut compared = Vec::new();
+        for name in SHARED_ETC {
+            let host = Path::new("/etc").join(name);
+            let own = root.dir.join("etc").join(name);
+            if host.is_file() {
+                assert_eq!(
+                    fs_err::read(&own).unwrap(),
+                    fs_err::read(&host).unwrap(),
+                    "{name}"
+                );
+                compared.push(name);
+            }
+        }
+        assert!(compared.contains(&"ld.so.cache"), "{compared:?}");
+        let bound: Vec<&str> = shared_dirs().map(|(name, _)| name).collect();
+        assert!(
+            bound.iter().all(|name| !compared.contains(name)),
+            "{bound:?}"
+        );
+    }
 }
