@@ -6,14 +6,15 @@
 
 pub mod machine_config_operator;
 pub mod machines;
+mod objects;
 pub mod payload;
 pub mod service_ca;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::labels;
 use api::openshift::{SECURITY_GROUP, config, machine_config};
-use api::{labels, names};
 use cluster_spec::flavour::Flavour;
 use cluster_spec::plan::NodePlan;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -61,6 +62,15 @@ pub async fn install(
     version: &str,
     roles: &[&str],
 ) -> Result<(), Error> {
+    let objects = objects::all(flavour, version, roles, false);
+    install_objects(client, flavour, &objects).await
+}
+
+async fn install_objects(
+    client: &Client,
+    flavour: Flavour,
+    objects: &[Value],
+) -> Result<(), Error> {
     let definitions = definitions(flavour);
     for definition in &definitions {
         write(client, "customresourcedefinitions", definition).await?;
@@ -68,9 +78,9 @@ pub async fn install(
     for definition in &definitions {
         served(client, text(&definition["metadata"]["name"])).await?;
     }
-    for object in objects(flavour, version, roles) {
+    for object in objects {
         let plural = plural_of(text(&object["kind"]));
-        write(client, &plural, &object).await?;
+        write(client, &plural, object).await?;
     }
     Ok(())
 }
@@ -81,7 +91,9 @@ pub async fn install_for(
     flavour: Flavour,
     nodes: &[NodePlan],
 ) -> Result<(), Error> {
-    install(client, flavour, VERSION, &roles(nodes)).await
+    let takes_pods = objects::control_plane_takes_pods(nodes);
+    let objects = objects::all(flavour, VERSION, &roles(nodes), takes_pods);
+    install_objects(client, flavour, &objects).await
 }
 
 /// Runs the controllers of the cluster until the returned future is dropped.
@@ -137,6 +149,13 @@ pub fn definitions(flavour: Flavour) -> Vec<Value> {
             true,
             &object(api_server_spec(), anything()),
         ),
+        definition(
+            config::GROUP,
+            "Scheduler",
+            true,
+            &object(scheduler_spec(), anything()),
+        ),
+        subscription(&object(anything(), anything())),
         definition(
             SECURITY_GROUP,
             "SecurityContextConstraints",
@@ -211,6 +230,15 @@ fn definition(group: &str, kind: &str, has_status: bool, properties: &Value) -> 
     })
 }
 
+/// Returns the definition of the Lifecycle Manager's subscriptions, which programs look for when they change an operator's environment
+/// (scenarios-serial.md 2.2). Nothing follows them here.
+fn subscription(properties: &Value) -> Value {
+    let mut definition = definition(objects::OLM_GROUP, "Subscription", true, properties);
+    definition["spec"]["scope"] = "Namespaced".into();
+    definition["spec"]["versions"][0]["name"] = objects::OLM_VERSION.into();
+    definition
+}
+
 /// Returns the plural of a kind as it appears in URLs.
 fn plural_of(kind: &str) -> String {
     let name = kind.to_ascii_lowercase();
@@ -255,6 +283,14 @@ fn api_server_spec() -> Value {
                 }},
             },
         }},
+    })
+}
+
+fn scheduler_spec() -> Value {
+    json!({
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {"mastersSchedulable": {"type": "boolean"}},
     })
 }
 
@@ -320,70 +356,6 @@ fn constraints() -> Value {
     })
 }
 
-/// Returns the objects that every such cluster has.
-fn objects(flavour: Flavour, version: &str, roles: &[&str]) -> Vec<Value> {
-    let object = |kind: &str, name: &str, more: Value| {
-        let mut object = json!({
-            "apiVersion": format!("{}/v1", config::GROUP),
-            "kind": kind,
-            "metadata": {"name": name},
-        });
-        if let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) {
-            object.extend(more);
-        }
-        object
-    };
-    let topology = match flavour {
-        Flavour::Openshift => "HighlyAvailable",
-        Flavour::Hypershift => config::EXTERNAL,
-    };
-    let versions = json!({"versions": [{"name": "operator", "version": version}]});
-    let mut all = vec![
-        object(
-            "ClusterVersion",
-            "version",
-            json!({"spec": {"clusterID": "testbed"}}),
-        ),
-        object(
-            "Infrastructure",
-            config::CLUSTER,
-            json!({"spec": {}, "status": {"controlPlaneTopology": topology}}),
-        ),
-        object(
-            "ClusterOperator",
-            config::VERSION_OPERATOR,
-            json!({"spec": {}, "status": versions}),
-        ),
-        object("APIServer", config::CLUSTER, json!({"spec": {}})),
-    ];
-    match flavour {
-        Flavour::Openshift => all.extend(roles.iter().map(|role| pool(role))),
-        Flavour::Hypershift => all.push(json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": names::HYPERSHIFT_CONFIG_NAMESPACE},
-        })),
-    }
-    all
-}
-
-/// Returns the machine config pool of a role, not paused.
-fn pool(role: &str) -> Value {
-    json!({
-        "apiVersion": format!("{}/v1", machine_config::GROUP),
-        "kind": "MachineConfigPool",
-        "metadata": {
-            "name": role,
-            "labels": {format!("pools.operator.machineconfiguration.openshift.io/{role}"): ""},
-        },
-        "spec": {
-            "machineConfigSelector": {"matchLabels": {labels::MACHINE_CONFIG_ROLE: role}},
-            "nodeSelector": {"matchLabels": {labels::node_role(role): ""}},
-            "paused": false,
-        },
-    })
-}
-
 async fn served(client: &Client, name: &str) -> Result<(), Error> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let established = await_condition(api, name, conditions::is_crd_established());
@@ -405,7 +377,10 @@ async fn write(client: &Client, plural: &str, object: &Value) -> Result<(), Erro
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let gvk = GroupVersionKind::gvk(group, version, kind);
     let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
     let params = PatchParams::apply(MANAGER).force();
     let begun = Instant::now();
     loop {

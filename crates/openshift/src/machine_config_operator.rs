@@ -2,18 +2,21 @@
 //!
 //! Like the real operator, it turns the newest `KubeletConfig` of a pool into a machine configuration `99-<pool>-generated-kubelet`,
 //! renders all machine configurations that the pool selects into one, and applies it to the nodes one after another: cordon, change,
-//! restart the kubelet, uncordon. The progress of a node is stored in its annotations, so a restarted stand-in continues where the last one
+//! restart the kubelet, uncordon. The TLS profile of the `APIServer` object is part of what is rendered, as it is of every real kubelet's
+//! configuration, so a change of it reaches all nodes of all pools (88383). The progress of a node is stored in its annotations, so a restarted stand-in continues where the last one
 //! ended. It does not drain nodes, and it ignores all parts of machine configurations but those of kubelets.
 
 mod generate;
 mod progress;
 mod render;
 mod status;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::openshift::config::{ApiServer, CLUSTER};
 use api::openshift::machine_config::{KubeletConfig, MachineConfig, MachineConfigPool};
 use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Node;
@@ -44,6 +47,7 @@ pub async fn run(client: Client, machines: Arc<dyn Machines>) {
         changes::<MachineConfigPool>(&client),
         changes::<MachineConfig>(&client),
         changes::<KubeletConfig>(&client),
+        changes::<ApiServer>(&client),
     ]);
     loop {
         match operator.step().await {
@@ -86,6 +90,8 @@ struct Objects {
     /// Sorted, the newest first.
     kubelet_configs: Vec<KubeletConfig>,
     nodes: Vec<Node>,
+    /// The smallest TLS version and the suites of all servers, unless they are those that a cluster comes with.
+    tls: Option<tls::Settings>,
 }
 
 impl Operator {
@@ -120,7 +126,11 @@ impl Operator {
         kubelet_configs.sort_by_key(|config| {
             std::cmp::Reverse((config.creation_timestamp(), config.name_any()))
         });
+        let servers: Api<ApiServer> = Api::all(self.client.clone());
+        let server = servers.get_opt(CLUSTER).await?;
+        let profile = server.and_then(|server| server.spec.tls_security_profile);
         Ok(Objects {
+            tls: profile.and_then(|profile| tls::Settings::of(&profile)),
             pools: self.list().await?,
             configs: self.list().await?,
             kubelet_configs,

@@ -13,6 +13,8 @@ const SAME: [&str; 6] = [
     "memoryManagerPolicy",
 ];
 const RESERVED_CPUS: &str = "reservedSystemCPUs";
+/// What Go encodes a duration of nothing as.
+const ZERO_DURATION: &str = "0s";
 /// Fields that identify the kind of the object and have no effect on the kubelet.
 const TYPE: [&str; 2] = ["apiVersion", "kind"];
 
@@ -31,23 +33,61 @@ pub enum Error {
 }
 
 /// Returns the settings with every field of the payload applied.
+///
+/// An empty value replaces nothing that the node has, and options are added to those of the node. The real operator merges so, and the payload
+/// of a client that encodes a whole `KubeletConfiguration` is full of empty values.
 pub fn apply(settings: &KubeletSettings, payload: &Value) -> Result<KubeletSettings, Error> {
     let payload = payload.as_object().ok_or(Error::NotAnObject)?;
     let mut fields: Map<String, Value> = serde_json::from_value(serde_json::to_value(settings)?)?;
     let mut extra = settings.extra.clone();
-    for (key, value) in payload {
+    for (key, given) in payload {
+        let before = fields.get(key).or_else(|| extra.get(key));
+        let Some(value) = merged(before, given) else {
+            continue;
+        };
         if SAME.contains(&key.as_str()) {
-            fields.insert(key.clone(), value.clone());
+            fields.insert(key.clone(), value);
         } else if key == RESERVED_CPUS {
             let text = value.as_str().unwrap_or_default();
             let cpus = cpus(text).ok_or_else(|| Error::Cpus(text.to_owned()))?;
             fields.insert("reservedCpus".to_owned(), serde_json::to_value(cpus)?);
         } else if !TYPE.contains(&key.as_str()) {
-            extra.insert(key.clone(), value.clone());
+            extra.insert(key.clone(), value);
         }
     }
     fields.insert("extra".to_owned(), serde_json::to_value(extra)?);
     Ok(serde_json::from_value(Value::Object(fields))?)
+}
+
+/// Returns a value over the one before it; `None` if it is empty, so that the one before stays. A switch that is off and a number 0 are a value
+/// where there was none: many fields are on or not 0 by default.
+fn merged(before: Option<&Value>, given: &Value) -> Option<Value> {
+    match given {
+        Value::Null => None,
+        Value::Bool(false) => before.is_none().then(|| given.clone()),
+        Value::Number(number) if number.as_f64() == Some(0.0) => {
+            before.is_none().then(|| given.clone())
+        }
+        Value::String(text) => (!text.is_empty() && text != ZERO_DURATION).then(|| given.clone()),
+        Value::Array(items) => (!items.is_empty()).then(|| given.clone()),
+        Value::Object(entries) => {
+            let old = before.and_then(Value::as_object);
+            let new: Map<String, Value> = entries
+                .iter()
+                .filter_map(|(key, value)| {
+                    let old = old.and_then(|old| old.get(key));
+                    Some((key.clone(), merged(old, value)?))
+                })
+                .collect();
+            if new.is_empty() {
+                return None;
+            }
+            let mut all = old.cloned().unwrap_or_default();
+            all.extend(new);
+            Some(Value::Object(all))
+        }
+        Value::Bool(true) | Value::Number(_) => Some(given.clone()),
+    }
 }
 
 /// Parses a list such as `0,4-7`.
@@ -81,6 +121,59 @@ mod tests {
         assert_eq!(after.reserved_cpus, Some(vec![0, 4, 5, 6]));
         assert_eq!(after.extra, [("maxPods".to_owned(), json!(7))].into());
         assert_eq!(apply(&before, &json!({})).unwrap(), before);
+    }
+
+    /// What `encoding/json` makes of a Go value in which only the scope is set (47585, 75354).
+    #[test]
+    fn empty_values_replace_nothing_that_the_node_has() {
+        let payload = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "topologyManagerScope": "pod",
+            "topologyManagerPolicy": "", "cpuManagerPolicyOptions": {}, "reservedSystemCPUs": "", "containerRuntimeEndpoint": "",
+            "syncFrequency": "0s", "nodeStatusUpdateFrequency": "0s", "evictionHard": null, "clusterDNS": [], "maxPods": 0,
+            "authentication": {"x509": {}, "webhook": {"cacheTTL": "0s"}, "anonymous": {}}, "protectKernelDefaults": false,
+        });
+        let mut before = KubeletSettings::default();
+        before.reserved_cpus = Some(vec![0]);
+        before.cpu_manager_policy_options = [("a".to_owned(), "b".to_owned())].into();
+        before.extra = [
+            ("maxPods".to_owned(), json!(50)),
+            ("protectKernelDefaults".to_owned(), json!(true)),
+        ]
+        .into();
+        let after = apply(&before, &payload).unwrap();
+        let expected = KubeletSettings {
+            topology_manager_scope: TopologyScope::Pod,
+            ..before
+        };
+        assert_eq!(after, expected);
+    }
+
+    #[rstest]
+    #[case::off(json!({"enableServer": false}), json!(false))]
+    #[case::zero(json!({"registryPullQPS": 0}), json!(0))]
+    #[case::nested(json!({"logging": {"format": "json", "flushFrequency": "0s"}}), json!({"format": "json"}))]
+    fn what_is_off_counts_where_the_node_says_nothing(
+        #[case] payload: Value,
+        #[case] expected: Value,
+    ) {
+        let after = apply(&KubeletSettings::default(), &payload).unwrap();
+        let found: Vec<&Value> = after.extra.values().collect();
+        assert_eq!(found, [&expected]);
+    }
+
+    #[test]
+    fn options_are_added_to_those_of_the_node() {
+        let mut before = KubeletSettings::default();
+        let options = [("a", "1"), ("b", "1")];
+        before.cpu_manager_policy_options =
+            options.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let payload = json!({"cpuManagerPolicyOptions": {"b": "2", "c": "2"}});
+        let after = apply(&before, &payload).unwrap().cpu_manager_policy_options;
+        let expected = [("a", "1"), ("b", "2"), ("c", "2")];
+        assert_eq!(
+            after,
+            expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
+        );
     }
 
     #[rstest]

@@ -4,15 +4,19 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use api::openshift::config::{ApiServer, CLUSTER};
 use api::openshift::machine_config::{KubeletConfig, MachineConfigPool, MachineConfigPoolStatus};
 use cluster_spec::flavour::Flavour;
 use cluster_spec::kubelet::TopologyScope;
 use cluster_spec::plan::{ClusterSpec, NodePlan};
 use fixtures::machines::Machine;
 use futures::TryStreamExt as _;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch,
+    PatchParams, PostParams,
+};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, watcher};
 use programs::kubernetes::{self, SearchPath};
@@ -108,11 +112,16 @@ impl TestCluster {
 
     /// Returns the topology manager policy that a running kubelet reports.
     async fn policy(&self, node: &str) -> String {
+        let policy = self.setting(node, "topologyManagerPolicy").await;
+        policy.as_str().unwrap().to_owned()
+    }
+
+    /// Returns a setting that a running kubelet reports.
+    async fn setting(&self, node: &str, name: &str) -> Value {
         let path = format!("/api/v1/nodes/{node}/proxy/configz");
         let request = http::Request::get(path).body(Vec::new()).unwrap();
         let configz: Value = self.inner.client().request(request).await.unwrap();
-        let policy = &configz["kubeletconfig"]["topologyManagerPolicy"];
-        policy.as_str().unwrap().to_owned()
+        configz["kubeletconfig"][name].clone()
     }
 }
 
@@ -263,4 +272,100 @@ async fn paused_pools_wait_and_what_no_kubelet_takes_is_told(#[case] lane: Lane)
         .unwrap();
     let healed = cluster.pool_is(|status| is_at(status, &[GENERATED])).await;
     assert_eq!(healed.degraded_machine_count, 0);
+}
+
+#[rstest]
+#[case::simulated(Lane::Embedded)]
+#[ignore = "real: root and the Kubernetes programs"]
+#[case::real(Lane::Local)]
+#[tokio::test(flavor = "multi_thread")]
+async fn kubelets_keep_what_a_configuration_leaves_empty_and_follow_the_tls_profile(
+    #[case] lane: Lane,
+) {
+    let cluster = TestCluster::up(lane).await;
+    let before = cluster.pool_is(|status| is_at(status, &[])).await;
+    let frequency = cluster
+        .setting("worker-0", "nodeStatusUpdateFrequency")
+        .await;
+    // a client that encodes a whole configuration writes what is not set, too
+    let payload = json!({"topologyManagerPolicy": "restricted", "topologyManagerScope": "", "nodeStatusUpdateFrequency": "0s",
+        "containerRuntimeEndpoint": "", "reservedSystemCPUs": "", "clusterDNS": [], "evictionHard": {}, "reservedMemory": null});
+    cluster.configure("encoded", payload).await;
+    let configured = cluster.pool_is(|status| is_at(status, &[GENERATED])).await;
+    assert_eq!(cluster.policy("worker-1").await, "restricted");
+    let after = cluster
+        .setting("worker-0", "nodeStatusUpdateFrequency")
+        .await;
+    assert_eq!(frequency, after);
+
+    let servers: Api<ApiServer> = Api::all(cluster.inner.client());
+    let set = async |profile: Value| {
+        let patch = Patch::Merge(json!({"spec": {"tlsSecurityProfile": profile}}));
+        servers
+            .patch(CLUSTER, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    };
+    set(json!({"type": "Modern"})).await;
+    let modern = cluster
+        .pool_is(|status| {
+            is_at(status, &[GENERATED])
+                && status.configuration.name != configured.configuration.name
+        })
+        .await;
+    assert_ne!(modern.configuration.name, before.configuration.name);
+    let version = cluster.setting("worker-1", "tlsMinVersion").await;
+    assert_eq!(version, "VersionTLS13");
+    assert_eq!(cluster.policy("worker-1").await, "restricted");
+    set(Value::Null).await;
+    let again = cluster
+        .pool_is(|status| {
+            is_at(status, &[GENERATED]) && status.configuration.name != modern.configuration.name
+        })
+        .await;
+    assert_eq!(again.configuration, configured.configuration);
+}
+
+#[rstest]
+#[case::simulated(Lane::Embedded)]
+#[ignore = "real: root and the Kubernetes programs"]
+#[case::real(Lane::Local)]
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_that_programs_look_for_are_there(#[case] lane: Lane) {
+    let cluster = TestCluster::up(lane).await;
+    let client = cluster.inner.client();
+    let api = |group: &str, version: &str, kind: &str| {
+        let gvk = GroupVersionKind::gvk(group, version, kind);
+        Api::<DynamicObject>::all_with(client.clone(), &ApiResource::from_gvk(&gvk))
+    };
+    let scheduler = api("config.openshift.io", "v1", "Scheduler")
+        .get("cluster")
+        .await
+        .unwrap();
+    assert_eq!(scheduler.data["spec"]["mastersSchedulable"], json!(false));
+    let subscriptions = api("operators.coreos.com", "v1alpha1", "Subscription")
+        .list(&ListParams::default())
+        .await
+        .unwrap();
+    let names: Vec<String> = subscriptions
+        .iter()
+        .map(kube::ResourceExt::name_any)
+        .collect();
+    assert_eq!(names, ["web-terminal"]);
+
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "openshift-monitoring");
+    let its = ListParams::default().labels("app.kubernetes.io/name=prometheus");
+    let running = eventually(PATIENCE, async || {
+        let found = pods.list(&its).await.unwrap().items;
+        let phases = found.iter().map(|pod| {
+            let status = pod.status.clone().unwrap_or_default();
+            (status.phase.unwrap_or_default(), status.pod_ip.is_some())
+        });
+        let phases: Vec<(String, bool)> = phases.collect();
+        if phases == [("Running".to_owned(), true)] {
+            return Ok(());
+        }
+        Err(format!("{phases:?}"))
+    });
+    running.await.unwrap();
 }

@@ -18,7 +18,7 @@ pub(super) struct Rendered {
     pub(super) payload: Option<Value>,
 }
 
-/// Renders all machine configurations that a pool selects into one.
+/// Renders all machine configurations that a pool selects and the TLS profile of the cluster into one.
 pub(super) fn render(pool: &MachineConfigPool, objects: &Objects) -> Rendered {
     let selector = pool
         .spec
@@ -33,12 +33,19 @@ pub(super) fn render(pool: &MachineConfigPool, objects: &Objects) -> Rendered {
     for config in &mine {
         (config.name_any(), config.spec.config.to_string()).hash(&mut hasher);
     }
+    if let Some(tls) = &objects.tls {
+        tls.hash(&mut hasher);
+    }
     let generated = mine
         .iter()
-        .find(|config| config.name_any() == generated_name(pool));
+        .find(|config| config.name_any() == generated_name(pool))
+        .and_then(|config| payload_in(config));
     Rendered {
         name: format!("rendered-{}-{:016x}", pool.name_any(), hasher.finish()),
-        payload: generated.and_then(|config| payload_in(config)),
+        payload: match &objects.tls {
+            Some(tls) => Some(tls.add_to(generated)),
+            None => generated,
+        },
         sources: mine
             .iter()
             .map(|config| ConfigurationSource {

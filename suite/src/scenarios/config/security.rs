@@ -1,5 +1,7 @@
 //! The exporters' part in the security of an `OpenShift` cluster: the SELinux policy of a pool, and the TLS settings of all servers.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use api::annotations::{CUSTOM, SELINUX_POLICY};
 use api::names;
 use api::openshift::config::{ApiServer, CLUSTER};
@@ -7,6 +9,7 @@ use api::openshift::machine_config::{MachineConfig, MachineConfigPool, UPDATED};
 use api::operator::NamespacedName;
 use api::operator::v1::NodeGroup;
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -22,6 +25,9 @@ use crate::scenarios::tls_profile::{
     CIPHERS, INTERMEDIATE, MIN_VERSION, MODERN, Profile, tls_flags,
 };
 use crate::step::StepError;
+
+/// Annotation of a node: the configuration that it has.
+const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
@@ -114,6 +120,7 @@ async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), StepError> {
     )
     .await?;
     let patch = |profile: Value| json!({"spec": {"tlsSecurityProfile": profile}});
+    pools_are_updated(ctx, None).await?;
     let reference = ObjectRef::of(&server);
     ctx.recorder.plan(
         &format!("set tlsSecurityProfile of {reference}"),
@@ -126,6 +133,7 @@ async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), StepError> {
         ctx.step(
             format!("exporters serve as {} requires", profile.name),
             async {
+                let before = configurations(ctx).await?;
                 servers
                     .patch(
                         CLUSTER,
@@ -134,7 +142,7 @@ async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), StepError> {
                     )
                     .await?;
                 exporters_serve(ctx, &sets, profile).await?;
-                pools_are_updated(ctx).await
+                pools_are_updated(ctx, Some(&before)).await
             },
         )
         .await?;
@@ -174,19 +182,59 @@ async fn exporters_serve(
     Ok(())
 }
 
-/// Waits until all machines have the configuration of their pools, because their servers follow the profile, too.
-async fn pools_are_updated(ctx: &Context) -> Result<(), StepError> {
+/// Returns the configurations that the pools have, by pool.
+async fn configurations(ctx: &Context) -> Result<BTreeMap<String, String>, StepError> {
     let pools = Api::<MachineConfigPool>::all(ctx.client());
-    let limit = ctx.deadlines().installed;
-    ctx.until("all pools are updated", limit, async || {
+    let all = pools.list(&ListParams::default()).await?.items;
+    let status = |pool: &MachineConfigPool| pool.status.clone().unwrap_or_default();
+    let names = all.iter().map(|pool| {
+        let name = status(pool).configuration.name;
+        (pool.name_any(), name)
+    });
+    Ok(names.collect())
+}
+
+/// Waits until all pools with machines are done: with other configurations than these, because the machines' servers follow the profile, too, and
+/// with each machine at the configuration of its pool.
+async fn pools_are_updated(
+    ctx: &Context,
+    before: Option<&BTreeMap<String, String>>,
+) -> Result<(), StepError> {
+    let pools = Api::<MachineConfigPool>::all(ctx.client());
+    let nodes = Api::<Node>::all(ctx.client());
+    let what = match before {
+        Some(_) => "all pools are updated to another configuration",
+        None => "all pools are updated",
+    };
+    ctx.until(what, ctx.deadlines().installed, async || {
         let all = pools.list(&ListParams::default()).await?.items;
-        let updating = all.iter().find(|pool| {
-            let status = pool.status.as_ref();
-            status.and_then(|status| status.condition(UPDATED)) != Some("True")
+        let mut current = BTreeSet::new();
+        for pool in all {
+            let name = pool.name_any();
+            let status = pool.status.unwrap_or_default();
+            if status.machine_count == 0 {
+                continue;
+            }
+            if status.condition(UPDATED) != Some("True") {
+                return Ok(PollResult::NotYet(format!("{name} is not")));
+            }
+            let configuration = status.configuration.name;
+            if before.and_then(|before| before.get(&name)) == Some(&configuration) {
+                return Ok(PollResult::NotYet(format!(
+                    "{name} is still at {configuration}"
+                )));
+            }
+            current.insert(configuration);
+        }
+        // a node that never had another configuration has no annotation on the testbed
+        let members = nodes.list(&ListParams::default()).await?.items;
+        let behind = members.iter().find(|node| {
+            let its = node.annotations().get(CURRENT_CONFIG);
+            its.is_some_and(|its| !current.contains(its))
         });
-        Ok(match updating {
+        Ok(match behind {
             None => PollResult::Ready(()),
-            Some(pool) => PollResult::NotYet(format!("{} is not", pool.name_any())),
+            Some(node) => PollResult::NotYet(format!("{} is behind its pool", node.name_any())),
         })
     })
     .await
