@@ -1,7 +1,7 @@
-//! `config/bundle/`: the operator as the Operator Lifecycle Manager installs it (operator.md 9). It has no scorecard tests, because they
-//! need images of third parties.
+//! `config/bundle/`: the operator as the Operator Lifecycle Manager installs it (operator.md 9).
 
 use api::{names, operator, scheduler};
+use data_encoding::BASE64;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use manifests::operator::{Options, Set};
@@ -10,12 +10,18 @@ use serde_json::{Map, Value, json};
 
 use super::{File, install, samples};
 
+mod image;
+mod owned;
 #[cfg(test)]
 mod rules;
 
 const PACKAGE: &str = "numaresources-operator";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-const CHANNEL: &str = "alpha";
+/// The version at the head of the original's channel, which this one takes the place of: whoever subscribed to the original gets this one.
+const REPLACED: &str = "5.0.999-snapshot";
+/// The first version of the original from which one can come here at once, as its own last version says of itself.
+const FIRST_SKIPPED: &str = "4.22.0";
+const ICON: &str = include_str!("bundle/icon.svg");
 /// Directory of the manifests in a bundle's image, relative to `config/`.
 const MANIFESTS: &str = "bundle/manifests";
 
@@ -38,8 +44,8 @@ pub(super) fn files() -> anyhow::Result<Vec<File>> {
             format!("{MANIFESTS}/{}_v1_service.yaml", service.name_any()),
             &[service],
         )?,
-        File::yaml("bundle/metadata/annotations.yaml", &[annotations()])?,
     ];
+    files.extend(image::files()?);
     for definition in definitions {
         let path = format!(
             "{MANIFESTS}/{}_{}.yaml",
@@ -69,7 +75,10 @@ fn cluster_service_version(
         .flat_map(|role| role.rules.iter().flatten());
     let local: Vec<_> = local.collect();
     let deployment = &set.deployment;
-    let owned: Vec<Value> = definitions.iter().flat_map(owned).collect();
+    let mut owned = Vec::new();
+    for definition in definitions {
+        owned.extend(owned::kinds(definition)?);
+    }
     Ok(json!({
         "apiVersion": "operators.coreos.com/v1alpha1",
         "kind": "ClusterServiceVersion",
@@ -83,6 +92,9 @@ fn cluster_service_version(
             "description": "Installs and keeps what places pods by NUMA zones: an exporter on each node that publishes what its zones have \
                             left, and a secondary scheduler that decides by it.",
             "version": VERSION,
+            "replaces": format!("{PACKAGE}.v{REPLACED}"),
+            "icon": [{"base64data": BASE64.encode(ICON.as_bytes()), "mediatype": "image/svg+xml"}],
+            "relatedImages": [{"name": "stack", "image": names::STACK_IMAGE}],
             "maturity": "stable",
             "minKubeVersion": "1.23.0",
             "keywords": ["numa", "scheduling", "topology"],
@@ -102,27 +114,6 @@ fn cluster_service_version(
             }},
         },
     }))
-}
-
-fn owned(definition: &CustomResourceDefinition) -> Vec<Value> {
-    let kind = &definition.spec.names.kind;
-    let (title, description) = if kind == operator::KIND {
-        ("NUMA Resources Operator", "The exporters of a cluster.")
-    } else {
-        (
-            "NUMA Resources Scheduler",
-            "The secondary scheduler of a cluster.",
-        )
-    };
-    let versions = definition.spec.versions.iter();
-    versions
-        .map(|version| {
-            json!({
-                "name": definition.name_any(), "kind": kind, "version": version.name,
-                "displayName": title, "description": description,
-            })
-        })
-        .collect()
 }
 
 fn install_modes() -> Value {
@@ -145,11 +136,19 @@ fn csv_annotations() -> anyhow::Result<Value> {
         ("capabilities", "Basic Install"),
         ("categories", "OpenShift Optional"),
         ("containerImage", names::STACK_IMAGE),
+        (
+            "description",
+            "Places pods by NUMA zones: exporters and a secondary scheduler.",
+        ),
         ("operatorframework.io/cluster-monitoring", "true"),
         ("operatorframework.io/suggested-namespace", names::NAMESPACE),
     ] {
         annotations.insert(key.into(), value.into());
     }
+    annotations.insert(
+        "olm.skipRange".into(),
+        format!(">={FIRST_SKIPPED} <={REPLACED}").into(),
+    );
     let features = [
         ("cnf", true),
         ("cni", false),
@@ -194,15 +193,4 @@ fn examples() -> Vec<Value> {
         json!({"imageSpec": names::pinned_stack_image()}),
     ));
     examples
-}
-
-fn annotations() -> Value {
-    json!({"annotations": {
-        "operators.operatorframework.io.bundle.mediatype.v1": "registry+v1",
-        "operators.operatorframework.io.bundle.manifests.v1": "manifests/",
-        "operators.operatorframework.io.bundle.metadata.v1": "metadata/",
-        "operators.operatorframework.io.bundle.package.v1": PACKAGE,
-        "operators.operatorframework.io.bundle.channels.v1": CHANNEL,
-        "operators.operatorframework.io.bundle.channel.default.v1": CHANNEL,
-    }})
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use data_encoding::BASE64;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -23,6 +24,8 @@ struct Bundle {
     /// All other manifests.
     objects: Vec<Value>,
     annotations: Value,
+    scorecard: Value,
+    recipe: String,
 }
 
 fn text(value: &Value) -> &str {
@@ -39,12 +42,21 @@ impl Bundle {
             csv: Value::Null,
             objects: Vec::new(),
             annotations: Value::Null,
+            scorecard: Value::Null,
+            recipe: String::new(),
         };
         for file in files().unwrap() {
             let document = file.text.strip_prefix(HEADING).unwrap();
+            if file.path.ends_with("/Containerfile") {
+                bundle.recipe = document.to_owned();
+                continue;
+            }
             let value: Value = serde_yaml::from_str(document).unwrap();
-            if !file.path.starts_with(MANIFESTS) {
+            if file.path == "bundle/metadata/annotations.yaml" {
                 bundle.annotations = value["annotations"].clone();
+            } else if !file.path.starts_with(MANIFESTS) {
+                assert_eq!(file.path, "bundle/tests/scorecard/config.yaml");
+                bundle.scorecard = value;
             } else if value["kind"] == "ClusterServiceVersion" {
                 bundle.csv = value;
             } else {
@@ -61,11 +73,15 @@ impl Bundle {
     fn violations(&self) -> Vec<String> {
         let mut found = Vec::new();
         self.check_metadata(&mut found);
+        self.check_upgrade(&mut found);
+        self.check_images(&mut found);
+        self.check_descriptors(&mut found);
         self.check_kinds(&mut found);
         self.check_examples(&mut found);
         self.check_installation(&mut found);
         self.check_objects(&mut found);
         self.check_annotations(&mut found);
+        self.check_image(&mut found);
         found
     }
 
@@ -104,6 +120,99 @@ impl Bundle {
         }
     }
 
+    /// Checks what this version takes the place of.
+    fn check_upgrade(&self, found: &mut Vec<String>) {
+        let (metadata, spec) = (&self.csv["metadata"], &self.csv["spec"]);
+        let replaced = text(&spec["replaces"]);
+        let last = replaced.strip_prefix(&format!("{PACKAGE}.v"));
+        if last.is_none() || spec["replaces"] == metadata["name"] {
+            found.push(format!(
+                "{replaced:?} is no other version of the package to replace"
+            ));
+        }
+        let range = text(&metadata["annotations"]["olm.skipRange"]);
+        let bounds: Vec<&str> = range.split(' ').collect();
+        let is_range = matches!(bounds[..], [first, second]
+            if first.starts_with(">=") && second.starts_with('<'));
+        if !is_range || !last.is_some_and(|last| range.ends_with(last)) {
+            found.push(format!(
+                "the range {range:?} does not end with what is replaced"
+            ));
+        }
+    }
+
+    /// Checks that a mirror of the images named has all that is run.
+    fn check_images(&self, found: &mut Vec<String>) {
+        let spec = &self.csv["spec"];
+        let related: BTreeSet<&str> = list(&spec["relatedImages"])
+            .iter()
+            .map(|related| text(&related["image"]))
+            .collect();
+        let deployments = list(&spec["install"]["spec"]["deployments"]);
+        let containers = deployments
+            .iter()
+            .flat_map(|deployment| list(&deployment["spec"]["template"]["spec"]["containers"]));
+        let shown = &self.csv["metadata"]["annotations"]["containerImage"];
+        let used = containers.map(|container| &container["image"]);
+        for image in used.chain([shown]) {
+            if !related.contains(text(image)) {
+                found.push(format!("{image} is not among the related images"));
+            }
+        }
+        for icon in list(&spec["icon"]) {
+            let drawing = BASE64.decode(text(&icon["base64data"]).as_bytes());
+            if !drawing.is_ok_and(|drawing| drawing.starts_with(b"<svg")) {
+                found.push("the icon is no drawing".into());
+            }
+        }
+        if list(&spec["icon"]).is_empty() {
+            found.push("there is no icon".into());
+        }
+    }
+
+    /// Checks that all fields that a kind has are described, and no others.
+    fn check_descriptors(&self, found: &mut Vec<String>) {
+        for kind in self.owned() {
+            let schema = self.schema(text(&kind["kind"]), text(&kind["version"]));
+            for (part, descriptors) in
+                [("spec", "specDescriptors"), ("status", "statusDescriptors")]
+            {
+                let fields = schema["properties"][part]["properties"].as_object();
+                let fields: BTreeSet<&str> = fields
+                    .into_iter()
+                    .flatten()
+                    .map(|(name, _)| name.as_str())
+                    .collect();
+                let described = list(&kind[descriptors]).iter();
+                let described: BTreeSet<&str> = described
+                    .filter(|one| !text(&one["displayName"]).is_empty())
+                    .map(|one| text(&one["path"]))
+                    .collect();
+                for field in fields.symmetric_difference(&described) {
+                    found.push(format!(
+                        "{part}.{field} of {} has a field or a description, and not both",
+                        kind["kind"]
+                    ));
+                }
+            }
+            if list(&kind["resources"]).is_empty() {
+                found.push(format!("{} names no resources", kind["kind"]));
+            }
+        }
+    }
+
+    /// Returns the schema of a version of a kind; null if it is not defined.
+    fn schema(&self, kind: &str, version: &str) -> &Value {
+        let of_kind = |object: &&Value| object["spec"]["names"]["kind"] == kind;
+        let versions = self.objects.iter().find(of_kind);
+        let versions = versions.map_or(&Value::Null, |definition| &definition["spec"]["versions"]);
+        let found = list(versions).iter().find(|one| one["name"] == version);
+        found.map_or(
+            &Value::Null,
+            |version| &version["schema"]["openAPIV3Schema"],
+        )
+    }
+
     /// Checks that the definitions serve exactly the kinds and versions that the version owns.
     fn check_kinds(&self, found: &mut Vec<String>) {
         let mut served = BTreeSet::new();
@@ -134,6 +243,14 @@ impl Bundle {
             if examples.iter().find(is_of).is_none() {
                 found.push(format!("no example of {} {version}", kind["kind"]));
             }
+        }
+        for example in &examples {
+            let version = text(&example["apiVersion"]);
+            let version = version
+                .rsplit_once('/')
+                .map_or(version, |(_, version)| version);
+            let schema = self.schema(text(&example["kind"]), version);
+            check_value("example", example, schema, found);
         }
     }
 
@@ -196,6 +313,12 @@ impl Bundle {
                 found.push(format!("annotation {key} is not {wanted}"));
             }
         }
+        let tests = "operators.operatorframework.io.test";
+        if self.annotations[format!("{tests}.mediatype.v1")] != "scorecard+v1"
+            || self.annotations[format!("{tests}.config.v1")] != "tests/scorecard/"
+        {
+            found.push("the tests are not annotated".into());
+        }
         let default = annotation("channel.default.v1");
         if !annotation("channels.v1")
             .split(',')
@@ -203,6 +326,70 @@ impl Bundle {
         {
             found.push("the default channel is no channel".into());
         }
+    }
+
+    /// Checks that the image has the annotations as labels, and all directories; and that its tests are complete.
+    fn check_image(&self, found: &mut Vec<String>) {
+        let labels = self.recipe.lines().filter_map(|line| {
+            let (key, value) = line.strip_prefix("LABEL ")?.split_once('=')?;
+            Some((key.to_owned(), value.into()))
+        });
+        let labels: serde_json::Map<String, Value> = labels.collect();
+        if self.annotations != Value::Object(labels) {
+            found.push("labels and annotations differ".into());
+        }
+        for directory in ["manifests", "metadata", "tests/scorecard"] {
+            let line = format!("COPY {directory} /{directory}/");
+            if !self.recipe.lines().any(|one| one == line) {
+                found.push(format!("the image has no {directory}"));
+            }
+        }
+        let stages = list(&self.scorecard["stages"]).iter();
+        let tests = stages.flat_map(|stage| list(&stage["tests"])).count();
+        if tests != 6 {
+            found.push(format!("there are {tests} tests instead of 6"));
+        }
+    }
+}
+
+/// Checks a value by a schema as the API server does, and refuses fields that the schema does not have.
+fn check_value(place: &str, value: &Value, schema: &Value, found: &mut Vec<String>) {
+    let is_right = match text(&schema["type"]) {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "integer" => value.is_i64(),
+        "boolean" => value.is_boolean(),
+        // any value
+        "" => !schema.is_null(),
+        _ => false,
+    };
+    if !is_right {
+        found.push(format!("{place} is not of type {}", schema["type"]));
+    }
+    if schema["enum"].is_array() && !list(&schema["enum"]).contains(value) {
+        found.push(format!("{place} is none of {}", schema["enum"]));
+    }
+    for field in list(&schema["required"]) {
+        if value[text(field)].is_null() {
+            found.push(format!("{place} lacks {field}"));
+        }
+    }
+    for item in list(value) {
+        check_value(place, item, &schema["items"], found);
+    }
+    let top = ["apiVersion", "kind", "metadata"];
+    for (name, value) in value.as_object().into_iter().flatten() {
+        if place == "example" && top.contains(&name.as_str()) {
+            continue;
+        }
+        let own = &schema["properties"][name];
+        let schema = if own.is_null() {
+            &schema["additionalProperties"]
+        } else {
+            own
+        };
+        check_value(&format!("{place}.{name}"), value, schema, found);
     }
 }
 
@@ -222,6 +409,26 @@ fn rendered_bundle_keeps_the_rules() {
 #[case::modes("/spec/installModes", json!([]), "install modes are incomplete")]
 #[case::owned("/spec/customresourcedefinitions/owned/0/version", json!("v2"), "and not both")]
 #[case::examples("/metadata/annotations/alm-examples", json!("[]"), "no example of")]
+#[case::replaces("/spec/replaces", json!("numaresources-operator.v0.1.0"), "no other version")]
+#[case::range("/metadata/annotations/olm.skipRange", json!(">=1.0.0 <2.0.0"), "does not end with")]
+#[case::related("/spec/relatedImages", json!([]), "is not among the related images")]
+#[case::icon("/spec/icon/0/base64data", json!("!"), "is no drawing")]
+#[case::descriptor(
+    "/spec/customresourcedefinitions/owned/0/specDescriptors/0/path",
+    json!("none"),
+    "and not both"
+)]
+#[case::resources("/spec/customresourcedefinitions/owned/0/resources", json!([]), "names no resources")]
+#[case::unknown_field_of_an_example(
+    "/metadata/annotations/alm-examples",
+    json!(r#"[{"apiVersion": "nodetopology.openshift.io/v1", "kind": "NUMAResourcesOperator", "spec": {"nodes": []}}]"#),
+    "example.spec.nodes is not of type"
+)]
+#[case::wrong_field_of_an_example(
+    "/metadata/annotations/alm-examples",
+    json!(r#"[{"apiVersion": "nodetopology.openshift.io/v1", "kind": "NUMAResourcesScheduler", "spec": {"logLevel": "Loud"}}]"#),
+    "example.spec.logLevel is none of"
+)]
 #[case::strategy("/spec/install/strategy", json!("job"), "nothing is deployed")]
 #[case::account(
     "/spec/install/spec/deployments/0/spec/template/spec/serviceAccountName",
@@ -259,9 +466,23 @@ fn object_that_does_not_belong_is_found(#[case] object: Value, #[case] message: 
 }
 
 #[test]
+fn labels_that_differ_from_the_annotations_are_found() {
+    let mut bundle = Bundle::rendered();
+    bundle.recipe = bundle.recipe.replace("=scorecard+v1", "=other");
+    assert_eq!(bundle.violations(), ["labels and annotations differ"]);
+}
+
+#[test]
 fn default_channel_must_be_one_of_the_channels() {
     let mut bundle = Bundle::rendered();
     let default = "operators.operatorframework.io.bundle.channel.default.v1";
     bundle.annotations[default] = json!("stable");
-    assert_eq!(bundle.violations(), ["the default channel is no channel"]);
+    let found = bundle.violations();
+    assert_eq!(
+        found,
+        [
+            "the default channel is no channel",
+            "labels and annotations differ"
+        ]
+    );
 }
