@@ -132,14 +132,16 @@ mod tests {
             "syncFrequency": "0s", "nodeStatusUpdateFrequency": "0s", "evictionHard": null, "clusterDNS": [], "maxPods": 0,
             "authentication": {"x509": {}, "webhook": {"cacheTTL": "0s"}, "anonymous": {}}, "protectKernelDefaults": false,
         });
-        let mut before = KubeletSettings::default();
-        before.reserved_cpus = Some(vec![0]);
-        before.cpu_manager_policy_options = [("a".to_owned(), "b".to_owned())].into();
-        before.extra = [
-            ("maxPods".to_owned(), json!(50)),
-            ("protectKernelDefaults".to_owned(), json!(true)),
-        ]
-        .into();
+        let extra = [
+            ("maxPods", json!(50)),
+            ("protectKernelDefaults", json!(true)),
+        ];
+        let before = KubeletSettings {
+            reserved_cpus: Some(vec![0]),
+            cpu_manager_policy_options: [("a".to_owned(), "b".to_owned())].into(),
+            extra: extra.map(|(key, value)| (key.to_owned(), value)).into(),
+            ..KubeletSettings::default()
+        };
         let after = apply(&before, &payload).unwrap();
         let expected = KubeletSettings {
             topology_manager_scope: TopologyScope::Pod,
@@ -163,17 +165,18 @@ mod tests {
 
     #[test]
     fn options_are_added_to_those_of_the_node() {
-        let mut before = KubeletSettings::default();
-        let options = [("a", "1"), ("b", "1")];
-        before.cpu_manager_policy_options =
-            options.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let options = |all: &[(&str, &str)]| {
+            let all = all.iter();
+            all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect()
+        };
+        let before = KubeletSettings {
+            cpu_manager_policy_options: options(&[("a", "1"), ("b", "1")]),
+            ..KubeletSettings::default()
+        };
         let payload = json!({"cpuManagerPolicyOptions": {"b": "2", "c": "2"}});
         let after = apply(&before, &payload).unwrap().cpu_manager_policy_options;
-        let expected = [("a", "1"), ("b", "2"), ("c", "2")];
-        assert_eq!(
-            after,
-            expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
-        );
+        assert_eq!(after, options(&[("a", "1"), ("b", "2"), ("c", "2")]));
     }
 
     #[rstest]
