@@ -35,6 +35,18 @@ impl File {
         }
         Ok(Self { path, text })
     }
+
+    /// Builds a file of one YAML document without a mark before it. Programs for bundles read only the first document of a file, and what is before
+    /// the mark is one, an empty one, to them.
+    fn document<T: Serialize>(path: impl Into<String>, document: &T) -> anyhow::Result<Self> {
+        let path = path.into();
+        let rendered =
+            serde_yaml::to_string(document).with_context(|| format!("failed to render {path}"))?;
+        Ok(Self {
+            text: format!("{HEADING}{rendered}"),
+            path,
+        })
+    }
 }
 
 /// Writes the files, or, with `check`, lists those that differ.

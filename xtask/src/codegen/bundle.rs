@@ -36,13 +36,13 @@ pub(super) fn files() -> anyhow::Result<Vec<File>> {
     // the namespace is chosen with the subscription
     service.metadata.namespace = None;
     let mut files = vec![
-        File::yaml(
+        File::document(
             format!("{MANIFESTS}/{PACKAGE}.clusterserviceversion.yaml"),
-            &[cluster_service_version(&set, &definitions)?],
+            &cluster_service_version(&set, &definitions)?,
         )?,
-        File::yaml(
+        File::document(
             format!("{MANIFESTS}/{}_v1_service.yaml", service.name_any()),
-            &[service],
+            &service,
         )?,
     ];
     files.extend(image::files()?);
@@ -51,7 +51,7 @@ pub(super) fn files() -> anyhow::Result<Vec<File>> {
             "{MANIFESTS}/{}_{}.yaml",
             definition.spec.group, definition.spec.names.plural
         );
-        files.push(File::yaml(path, &[definition])?);
+        files.push(File::document(path, &definition)?);
     }
     Ok(files)
 }

@@ -17,8 +17,8 @@ pub(super) fn files() -> anyhow::Result<Vec<File>> {
     let annotations =
         json!({"annotations": annotations().into_iter().collect::<serde_json::Map<_, _>>()});
     Ok(vec![
-        File::yaml("bundle/metadata/annotations.yaml", &[annotations])?,
-        File::yaml("bundle/tests/scorecard/config.yaml", &[scorecard()])?,
+        File::document("bundle/metadata/annotations.yaml", &annotations)?,
+        File::document("bundle/tests/scorecard/config.yaml", &scorecard())?,
         File {
             path: "bundle/Containerfile".to_owned(),
             text: recipe(),

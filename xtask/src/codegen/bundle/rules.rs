@@ -51,6 +51,8 @@ impl Bundle {
                 bundle.recipe = document.to_owned();
                 continue;
             }
+            // the lifecycle manager takes what is before a mark for the first document, and reads no other
+            assert!(!document.starts_with("---"), "{}", file.path);
             let value: Value = serde_yaml::from_str(document).unwrap();
             if file.path == "bundle/metadata/annotations.yaml" {
                 bundle.annotations = value["annotations"].clone();
