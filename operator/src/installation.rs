@@ -22,6 +22,8 @@ pub(crate) struct Installation {
     pub(crate) api_server_ports: Vec<u16>,
     /// Whether conditions of machine config pools are copied into the status of the operator resource.
     pub(crate) forwards_pool_conditions: bool,
+    /// Full version of the cluster.
+    pub(crate) version: String,
     /// Whether the kubelets leave terminated pods out of their answers to exporters.
     pub(crate) lists_active_pods: bool,
 }
@@ -42,6 +44,7 @@ impl Installation {
             tls: TlsSettings::default(),
             api_server_ports: vec![6443],
             forwards_pool_conditions: false,
+            version: "4.20.0".into(),
             lists_active_pods: false,
         }
     }

@@ -111,9 +111,11 @@ fn rte_objects(namespace: &str, image: &str, platform: Platform) -> Vec<Value> {
     };
     let mut objects = Vec::new();
     if platform == Platform::OpenShift {
+        // without a cluster its version is unknown, so the policy is the newest
+        let version = "";
         let name = names::machine_config(names::OPERATOR_CR, WORKER_POOL);
         let labels = [(labels::MACHINE_CONFIG_ROLE.into(), WORKER_POOL.into())];
-        objects.push(to_value(&machine_config(&name, labels.into())));
+        objects.push(to_value(&machine_config(&name, labels.into(), version)));
     }
     objects.extend(rte::Set::new(&options, &[pool]).objects());
     objects

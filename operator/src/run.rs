@@ -171,6 +171,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         api_server_ports: own_pod::api_server_ports(),
         forwards_pool_conditions: args.is_on("enable-mcp-conds-fwd"),
         lists_active_pods: platform::lists_active_pods(platform, &version),
+        version,
     };
     let context = Context::new(
         client.clone(),

@@ -20,6 +20,7 @@ pub mod config_map;
 mod daemon_set;
 pub mod machine_config;
 mod security;
+mod selinux;
 
 /// Inputs that all pools share.
 #[derive(Clone, Debug)]

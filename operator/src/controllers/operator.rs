@@ -149,7 +149,7 @@ async fn sync_machine_configs(
     context: &Context,
     new_status: &mut NewStatus,
 ) -> Result<(), Outcome> {
-    let steps = plan::machine_configs::steps(cr, pools);
+    let steps = plan::machine_configs::steps(cr, pools, &context.installation.version);
     if let Err(error) = apply::machine_configs::take(&steps, context).await {
         tracing::error!(error = %daemon::log::chain(&error), "failed to sync machine configs");
         return Err(Outcome::failed(&error));

@@ -5,35 +5,16 @@ use std::collections::BTreeMap;
 use api::openshift::machine_config::{MachineConfig, MachineConfigSpec};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use super::selinux::Policy;
 
 /// Path of the policy on a node.
 const POLICY_FILE: &str = "/etc/selinux/rte.cil";
 /// Permissions of the policy file: 0644.
 const POLICY_MODE: u32 = 0o644;
-/// The policy: the permissions of a container, and access to the kubelet's podresources socket, its files and the notification file.
-const POLICY: &str = "\
-(block rte
-    (type process)
-    (roletype system_r process)
-    (typeattributeset domain (process))
-    (typeattributeset container_domain (process))
-    (typeattributeset container_net_domain (process))
-    (typeattributeset svirt_sandbox_domain (process))
-    (typeattributeset mcs_constrained_type (process))
-    (allow process container_var_lib_t (dir (add_name create getattr ioctl lock open read remove_name search write)))
-    (allow process container_var_lib_t (file (append create getattr ioctl lock open read rename setattr unlink write)))
-    (allow process container_var_lib_t (sock_file (append getattr open read write)))
-    (allow process kubelet_var_lib_t (dir (getattr ioctl lock open read search)))
-    (allow process kubelet_var_lib_t (file (getattr ioctl lock open read)))
-    (allow process kubelet_var_lib_t (sock_file (append getattr open read write)))
-    (allow process unconfined_service_t (unix_stream_socket (connectto)))
-    (allow process container_runtime_t (unix_stream_socket (connectto)))
-    (allow process kubelet_t (unix_stream_socket (connectto)))
-    (allow process var_run_t (dir (add_name create getattr ioctl lock open read remove_name search write)))
-    (allow process var_run_t (file (append create getattr ioctl lock open read rename setattr unlink write)))
-)
-";
+/// Name of the unit that installs the policy.
+const UNIT_NAME: &str = "rte-selinux-policy-install.service";
 /// Systemd unit that installs the policy before the kubelet starts.
 const UNIT: &str = "\
 [Unit]
@@ -49,9 +30,13 @@ ExecStart=/usr/sbin/semodule -i /etc/selinux/rte.cil
 WantedBy=multi-user.target
 ";
 
-/// Returns the machine configuration with the labels that the machine config pool selects.
-pub fn machine_config(name: &str, labels: BTreeMap<String, String>) -> MachineConfig {
-    let policy = STANDARD.encode(POLICY);
+/// Returns the machine configuration for a version of OpenShift, with the labels that the machine config pool selects.
+pub fn machine_config(
+    name: &str,
+    labels: BTreeMap<String, String>,
+    version: &str,
+) -> MachineConfig {
+    let policy = STANDARD.encode(Policy::for_version(version).to_string());
     let config = json!({
         "ignition": {"version": "3.2.0"},
         "storage": {"files": [{
@@ -61,7 +46,7 @@ pub fn machine_config(name: &str, labels: BTreeMap<String, String>) -> MachineCo
             "contents": {"source": format!("data:text/plain;charset=utf-8;base64,{policy}")},
         }]},
         "systemd": {"units": [{
-            "name": "rte-selinux-policy-install.service",
+            "name": UNIT_NAME,
             "enabled": true,
             "contents": UNIT,
         }]},
@@ -71,21 +56,52 @@ pub fn machine_config(name: &str, labels: BTreeMap<String, String>) -> MachineCo
     object
 }
 
+/// Returns whether a machine configuration that is there already, perhaps of the original, installs a policy with which exporters can work on a
+/// version of OpenShift. Each change of a machine configuration restarts all machines of its pool, so such a one is kept as it is.
+pub fn suffices(config: &Value, version: &str) -> bool {
+    let only = |list: &str| match config.pointer(list).and_then(Value::as_array)?.as_slice() {
+        [one] => Some(one),
+        _ => None,
+    };
+    let policy = |file: &Value| {
+        let source = file.pointer("/contents/source")?.as_str()?;
+        let (kind, data) = source.split_once(',')?;
+        if file["path"] != POLICY_FILE || !kind.ends_with(";base64") {
+            return None;
+        }
+        Policy::parse(&String::from_utf8(STANDARD.decode(data).ok()?).ok()?)
+    };
+    let installs = |unit: &Value| {
+        let text = unit["contents"].as_str().unwrap_or_default();
+        let command = text
+            .lines()
+            .find_map(|line| line.strip_prefix("ExecStart="));
+        unit["name"] == UNIT_NAME
+            && unit["enabled"] == true
+            && command.is_some_and(|command| command.ends_with(POLICY_FILE))
+    };
+    only("/systemd/units").is_some_and(installs)
+        && only("/storage/files")
+            .and_then(policy)
+            .is_some_and(|policy| policy.suffices_for(version))
+}
+
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
-    /// Checks only the parentheses of the policy, because the tests have no SELinux.
-    #[test]
-    fn policy_is_balanced_and_travels_as_it_is() {
-        let depth = POLICY.chars().try_fold(0_u32, |depth, char| match char {
-            '(' => Some(depth + 1),
-            ')' => depth.checked_sub(1),
-            _ => Some(depth),
-        });
-        assert_eq!(depth, Some(0));
+    const VERSION: &str = "4.20.0";
+
+    fn rendered(version: &str) -> Value {
         let labels = BTreeMap::from([("role".to_owned(), "worker".to_owned())]);
-        let object = crate::to_value(&machine_config("51-cr-worker", labels));
+        crate::to_value(&machine_config("51-cr-worker", labels, version))
+    }
+
+    #[test]
+    fn policy_travels_as_it_is() {
+        let object = rendered(VERSION);
         assert_eq!(object["apiVersion"], "machineconfiguration.openshift.io/v1");
         assert_eq!(
             object["metadata"],
@@ -98,6 +114,53 @@ mod tests {
         );
         let source = file["contents"]["source"].as_str().unwrap();
         let encoded = source.rsplit_once(',').unwrap().1;
-        assert_eq!(STANDARD.decode(encoded).unwrap(), POLICY.as_bytes());
+        let policy = Policy::for_version(VERSION).to_string();
+        assert_eq!(STANDARD.decode(encoded).unwrap(), policy.as_bytes());
+    }
+
+    /// Others write the same in another form: with comments, in another order.
+    #[test]
+    fn machine_configuration_of_another_program_suffices_if_its_policy_does() {
+        let ours = Policy::for_version(VERSION).to_string();
+        let lines: Vec<&str> = ours.lines().collect();
+        let [first, statements @ .., last] = &lines[..] else {
+            panic!("{ours}")
+        };
+        let statements: Vec<&str> = statements.iter().rev().map(|line| line.trim()).collect();
+        let policy = format!(
+            "{first}\n\t; some words\n\t{}\n{last}",
+            statements.join("\n\t;\n\t")
+        );
+        let config = json!({
+            "ignition": {"version": "3.2.0"},
+            "storage": {"files": [{"path": "/etc/selinux/rte.cil", "mode": 420, "contents": {
+                "source": format!("data:text/plain;charset=utf-8;base64,{}", STANDARD.encode(policy)),
+            }}]},
+            "systemd": {"units": [{"name": "rte-selinux-policy-install.service", "enabled": true,
+                "contents": "[Service]\nExecStart=/usr/sbin/semodule -i /etc/selinux/rte.cil\n"}]},
+        });
+        assert!(suffices(&config, VERSION));
+        assert!(suffices(&config, "4.12.0"));
+        assert!(!suffices(&config, "4.10.0"), "it names another listener");
+    }
+
+    #[rstest]
+    #[case::as_it_was("/ignition/version", json!("3.2.0"), true)]
+    #[case::older_policy("/storage", rendered("4.11.0")["spec"]["config"]["storage"].clone(), false)]
+    #[case::other_file("/storage/files/0/path", json!("/etc/other"), false)]
+    #[case::no_files("/storage", json!({}), false)]
+    #[case::garbled("/storage/files/0/contents/source", json!("data:;base64,!"), false)]
+    #[case::no_policy("/storage/files/0/contents/source", json!("data:;base64,YQ=="), false)]
+    #[case::not_enabled("/systemd/units/0/enabled", json!(false), false)]
+    #[case::does_something_else("/systemd/units/0/contents", json!("[Service]\nExecStart=/bin/true"), false)]
+    #[case::nothing("/systemd", json!(null), false)]
+    fn machine_configuration_suffices_while_it_installs_the_policy(
+        #[case] place: &str,
+        #[case] value: Value,
+        #[case] expected: bool,
+    ) {
+        let mut config = rendered(VERSION)["spec"]["config"].take();
+        *config.pointer_mut(place).unwrap() = value;
+        assert_eq!(suffices(&config, VERSION), expected);
     }
 }

@@ -3,6 +3,8 @@
 use api::openshift::machine_config::MachineConfig;
 use apply::Cause;
 use kube::api::{Api, DeleteParams};
+use manifests::rte::machine_config;
+use serde_json::Value;
 
 use super::super::plan::machine_configs::Step;
 use crate::context::Context;
@@ -18,6 +20,9 @@ pub(crate) enum Error {
     /// A call failed.
     #[error(transparent)]
     Apply(#[from] apply::Error),
+    /// The machine configuration could not be read.
+    #[error("failed to read machine config {0:?}")]
+    Read(String, #[source] Cause),
     /// The machine configuration could not be deleted.
     #[error("failed to delete machine config {0:?}")]
     Delete(String, #[source] Cause),
@@ -31,7 +36,7 @@ pub(crate) async fn take(steps: &[Step], context: &Context) -> Result<(), Error>
             Step::TakesNone(pool) => {
                 tracing::warn!(%pool, "Machine config pool has no machine config selector");
             }
-            Step::Install(object) => drop(context.applier.apply(object).await?),
+            Step::Install(object) => install(object, context).await?,
             Step::Refuse { config, pool } => {
                 return Err(Error::Labels {
                     config: config.clone(),
@@ -41,6 +46,22 @@ pub(crate) async fn take(steps: &[Step], context: &Context) -> Result<(), Error>
             Step::Remove(name) => remove(name, context).await?,
         }
     }
+    Ok(())
+}
+
+/// Applies a machine configuration. What it does stays as it is if it suffices: a change would restart all machines of the pool.
+async fn install(wanted: &Value, context: &Context) -> Result<(), Error> {
+    let api: Api<MachineConfig> = Api::all(context.client.clone());
+    let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
+    let there = api.get_opt(name).await;
+    let there = there.map_err(|error| Error::Read(name.to_owned(), error.into()))?;
+    let mut object = wanted.clone();
+    if let Some(there) = there
+        && machine_config::suffices(&there.spec.config, &context.installation.version)
+    {
+        object["spec"]["config"] = there.spec.config;
+    }
+    context.applier.apply(&object).await?;
     Ok(())
 }
 

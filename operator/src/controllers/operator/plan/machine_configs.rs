@@ -25,7 +25,7 @@ pub(crate) enum Step {
     Paused(String),
     /// Nothing, because the pool with this name takes no machine configurations.
     TakesNone(String),
-    /// Apply this machine configuration.
+    /// Apply this machine configuration, unless one that suffices is there.
     Install(Value),
     /// Stop: the selector of the pool does not match the labels of the machine configuration.
     Refuse {
@@ -49,8 +49,8 @@ pub(crate) struct Progress {
     pub(crate) updating: Option<Outcome>,
 }
 
-/// Returns what to do for the pools, in their order.
-pub(crate) fn steps(cr: &NumaResourcesOperator, pools: &[Pool]) -> Vec<Step> {
+/// Returns what to do for the pools, in their order, on a version of OpenShift.
+pub(crate) fn steps(cr: &NumaResourcesOperator, pools: &[Pool], version: &str) -> Vec<Step> {
     let step = |(pool, mcp): (&Pool, &Mcp)| {
         let name = names::machine_config(&cr.name_any(), &pool.name);
         if mcp.spec.paused {
@@ -58,7 +58,7 @@ pub(crate) fn steps(cr: &NumaResourcesOperator, pools: &[Pool]) -> Vec<Step> {
         } else if mcp.spec.machine_config_selector.is_none() {
             Step::TakesNone(pool.name.clone())
         } else if pool.custom_selinux_policy {
-            install(cr, pool, mcp, name)
+            install(cr, pool, mcp, name, version)
         } else {
             Step::Remove(name)
         }
@@ -110,7 +110,13 @@ fn pools_with_mcp(pools: &[Pool]) -> impl Iterator<Item = (&Pool, &Mcp)> {
     all.filter_map(|pool| pool.machine_config_pool.as_ref().map(|mcp| (pool, mcp)))
 }
 
-fn install(cr: &NumaResourcesOperator, pool: &Pool, mcp: &Mcp, name: String) -> Step {
+fn install(
+    cr: &NumaResourcesOperator,
+    pool: &Pool,
+    mcp: &Mcp,
+    name: String,
+    version: &str,
+) -> Step {
     let selector = mcp.spec.machine_config_selector.clone();
     let selector = selector.unwrap_or_default();
     let wanted = selector.match_labels.clone().unwrap_or_default();
@@ -125,7 +131,7 @@ fn install(cr: &NumaResourcesOperator, pool: &Pool, mcp: &Mcp, name: String) -> 
             pool: pool.name.clone(),
         };
     }
-    let mut object = to_value(&machine_config(&name, labels));
+    let mut object = to_value(&machine_config(&name, labels, version));
     if let Some(owner) = apply::controller_reference(cr) {
         apply::set_owner(&mut object, &owner);
     }
@@ -233,7 +239,7 @@ mod tests {
         #[case] expected: Step,
     ) {
         let (pool, _) = pool_with(custom, &spec, &Value::Null);
-        assert_eq!(steps(&resource(), &[pool]), [expected]);
+        assert_eq!(steps(&resource(), &[pool], "4.20.0"), [expected]);
     }
 
     #[rstest]
@@ -244,7 +250,7 @@ mod tests {
         #[case] labels: Value,
     ) {
         let (pool, _) = pool_with(true, &selecting(&selector), &Value::Null);
-        let steps = steps(&resource(), &[pool]);
+        let steps = steps(&resource(), &[pool], "4.20.0");
         let [Step::Install(object)] = &steps[..] else {
             panic!("{steps:?}")
         };
