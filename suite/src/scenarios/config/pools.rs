@@ -252,11 +252,16 @@ pub(super) async fn exporters_are(ctx: &Context, pool: &str, count: i32) -> Resu
             return Ok(PollResult::NotYet("it is missing".to_owned()));
         };
         let rollout = Rollout::of(&set);
-        Ok(if rollout.is_over() && rollout.wanted == count {
-            PollResult::Ready(())
-        } else {
-            PollResult::NotYet(rollout.to_string())
-        })
+        // pods on nodes of another pool
+        let status = set.status.unwrap_or_default();
+        let elsewhere = status.number_misscheduled;
+        Ok(
+            if rollout.is_over() && rollout.wanted == count && elsewhere == 0 {
+                PollResult::Ready(())
+            } else {
+                PollResult::NotYet(format!("{rollout}, {elsewhere} elsewhere"))
+            },
+        )
     })
     .await
 }
