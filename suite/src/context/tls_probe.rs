@@ -52,7 +52,7 @@ impl Answer {
 
 impl Context {
     /// Opens a connection to a port of a pod, through the API server.
-    async fn connect(
+    pub async fn connect(
         &self,
         pod: &Pod,
         port: u16,

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::context::Context;
 use crate::needs::Need;
@@ -230,7 +231,33 @@ async fn reaches(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), S
             )))
         },
     )
+    .await?;
+    ctx.step(format!("{} answers without TLS, too", to.name()), async {
+        answers_plainly(ctx, &to.pod(ctx).await?, port).await
+    })
     .await
+}
+
+/// Checks that a server answers a request without TLS with HTTP, be it a refusal, as Go's servers do at their TLS ports. A client such as `curl`
+/// counts a closed connection as out of reach.
+async fn answers_plainly(ctx: &Context, pod: &Pod, port: u16) -> Result<(), StepError> {
+    let name = pod.name_any();
+    let failed = |error: std::io::Error| StepError::fail(format!("port {port} of {name}: {error}"));
+    let mut stream = ctx.connect(pod, port).await?;
+    let request = format!("GET / HTTP/1.1\r\nHost: {name}:{port}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.map_err(failed)?;
+    let mut answer = Vec::new();
+    // a reset after the answer takes nothing away from it
+    let read = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8_lossy(&answer);
+    let first = answer.lines().next().unwrap_or_default();
+    ctx.recorder.saw(first);
+    if first.starts_with("HTTP/1.") {
+        return Ok(());
+    }
+    let end = read.err().map(|error| format!(" ({error})"));
+    let seen = format!("{first:?}{}", end.unwrap_or_default());
+    Err(StepError::mismatch("answer", "a line of HTTP", seen))
 }
 
 /// Checks that a policy keeps the two apart, which must select at least one of them. If it selects only the source, a pod without a policy
