@@ -4,103 +4,55 @@ use std::collections::BTreeMap;
 
 use goflags::CommandLine;
 use goflags::command_line::{self, Flag};
+use goflags::klog::{self, Kind};
 
-/// Type of a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Switch,
-    Text,
-    Number,
-}
-
-/// A flag of the command line.
-struct Spec {
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    /// Why the value changes nothing; absent for the flags that [`Args`] reads.
-    without_effect: Option<&'static str>,
-}
+/// A flag: its name, its type and its default.
+#[derive(Clone, Copy)]
+struct Spec(&'static str, Kind, &'static str);
 
 impl Flag for Spec {
     fn name(&self) -> &str {
-        self.name
+        self.0
     }
 
     fn takes_value(&self) -> bool {
-        self.kind != Kind::Switch
+        self.1 != Kind::Switch
     }
 }
 
-const fn flag(name: &'static str, kind: Kind, default: &'static str) -> Spec {
-    Spec {
-        name,
-        kind,
-        default,
-        without_effect: None,
-    }
-}
-
-/// A flag of the original that command lines may have, and that changes nothing here.
-const fn unused(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    reason: &'static str,
-) -> Spec {
-    Spec {
-        without_effect: Some(reason),
-        ..flag(name, kind, default)
-    }
-}
-
-const NO_WEBHOOK: &str = "no webhook is served, because versions are converted without one";
-const LOG: &str = "the log goes to stderr, as JSON";
-
-/// Every flag with its default. The last block contains klog's flags, of which only `v` has an effect.
+/// Every flag with its default, without those of klog that change nothing.
 const FLAGS: &[Spec] = &[
-    flag("metrics-bind-address", Kind::Text, ":8080"),
-    flag("enable-metrics", Kind::Switch, "true"),
-    flag("health-probe-bind-address", Kind::Text, ":8081"),
-    flag("leader-elect", Kind::Switch, "true"),
-    flag("platform", Kind::Text, ""),
-    flag("platform-version", Kind::Text, ""),
-    flag("detect-platform-only", Kind::Switch, "false"),
-    flag("inspect-features", Kind::Switch, "false"),
-    flag("version", Kind::Switch, "false"),
-    flag("render", Kind::Switch, "false"),
-    flag("render-nrt-crd", Kind::Switch, "false"),
-    flag("render-namespace", Kind::Text, "numaresources-operator"),
-    flag("render-image", Kind::Text, ""),
-    flag("render-image-scheduler", Kind::Text, ""),
-    flag("enable-scheduler", Kind::Switch, "true"),
-    unused("enable-webhooks", Kind::Switch, "false", NO_WEBHOOK),
-    unused("webhook-port", Kind::Number, "9443", NO_WEBHOOK),
-    unused("enable-http2", Kind::Switch, "false", NO_WEBHOOK),
-    flag("enable-mcp-conds-fwd", Kind::Switch, "false"),
-    flag("image-exporter", Kind::Text, ""),
-    unused(
-        "image-scheduler",
-        Kind::Text,
-        "",
-        "the scheduler's image is in its resource",
-    ),
-    flag("handle-lifecycle-event", Kind::Text, ""),
-    flag("kubeconfig", Kind::Text, ""),
-    flag("v", Kind::Number, "0"),
-    unused("vmodule", Kind::Text, "", "-v counts for all modules"),
-    unused("logtostderr", Kind::Switch, "true", LOG),
-    unused("alsologtostderr", Kind::Switch, "false", LOG),
-    unused("log_dir", Kind::Text, "", LOG),
-    unused("log_file", Kind::Text, "", LOG),
-    unused("log_file_max_size", Kind::Number, "1800", LOG),
-    unused("add_dir_header", Kind::Switch, "false", LOG),
-    unused("skip_headers", Kind::Switch, "false", LOG),
-    unused("one_output", Kind::Switch, "false", LOG),
-    unused("skip_log_headers", Kind::Switch, "false", LOG),
-    unused("stderrthreshold", Kind::Text, "2", LOG),
-    unused("log_backtrace_at", Kind::Text, "", LOG),
+    Spec("metrics-bind-address", Kind::Text, ":8080"),
+    Spec("enable-metrics", Kind::Switch, "true"),
+    Spec("health-probe-bind-address", Kind::Text, ":8081"),
+    Spec("leader-elect", Kind::Switch, "true"),
+    Spec("platform", Kind::Text, ""),
+    Spec("platform-version", Kind::Text, ""),
+    Spec("detect-platform-only", Kind::Switch, "false"),
+    Spec("inspect-features", Kind::Switch, "false"),
+    Spec("version", Kind::Switch, "false"),
+    Spec("render", Kind::Switch, "false"),
+    Spec("render-nrt-crd", Kind::Switch, "false"),
+    Spec("render-namespace", Kind::Text, "numaresources-operator"),
+    Spec("render-image", Kind::Text, ""),
+    Spec("render-image-scheduler", Kind::Text, ""),
+    Spec("enable-scheduler", Kind::Switch, "true"),
+    Spec("enable-webhooks", Kind::Switch, "false"),
+    Spec("webhook-port", Kind::Number, "9443"),
+    Spec("enable-http2", Kind::Switch, "false"),
+    Spec("enable-mcp-conds-fwd", Kind::Switch, "false"),
+    Spec("image-exporter", Kind::Text, ""),
+    Spec("image-scheduler", Kind::Text, ""),
+    Spec("handle-lifecycle-event", Kind::Text, ""),
+    Spec("kubeconfig", Kind::Text, ""),
+    Spec("v", Kind::Number, "0"),
 ];
+
+/// Returns all flags.
+fn specs() -> Vec<Spec> {
+    let klog = klog::FLAGS.map(|flag| Spec(flag.name, flag.kind, flag.default));
+    FLAGS.iter().copied().chain(klog).collect()
+}
 
 /// Events that the lifecycle hooks of the pod report.
 const LIFECYCLE_EVENTS: [&str; 2] = ["postStart", "preStop"];
@@ -126,67 +78,45 @@ pub enum Error {
 
 /// The values of all flags: given values override the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Args {
-    /// Those that have an effect.
-    values: BTreeMap<&'static str, String>,
-    /// Those that were set to something, and why that changes nothing.
-    without_effect: BTreeMap<&'static str, &'static str>,
-}
+pub struct Args(BTreeMap<&'static str, String>);
 
 impl Args {
     /// Parses the arguments that follow the program's name. The words behind the flags have no meaning.
     pub fn parse<I: IntoIterator<Item = String>>(arguments: I) -> Result<Self, Error> {
-        let mut values: BTreeMap<&'static str, String> = FLAGS
+        let specs = specs();
+        let mut values: BTreeMap<&'static str, String> = specs
             .iter()
-            .filter(|spec| spec.without_effect.is_none())
-            .map(|spec| (spec.name, spec.default.to_owned()))
+            .map(|Spec(name, _, default)| (*name, (*default).to_owned()))
             .collect();
-        let mut without_effect = BTreeMap::new();
-        for given in CommandLine::new(FLAGS, arguments) {
-            let (spec, value) = given?;
-            let value = checked(spec.name, spec.kind, value)?;
-            match spec.without_effect {
-                None => {
-                    values.insert(spec.name, value);
-                }
-                Some(reason) if value != spec.default => {
-                    without_effect.insert(spec.name, reason);
-                }
-                // the default is what happens
-                Some(_) => {
-                    without_effect.remove(spec.name);
-                }
-            }
+        for flag in CommandLine::new(&specs, arguments) {
+            let (Spec(name, kind, _), value) = flag?;
+            values.insert(name, checked(name, *kind, value)?);
         }
-        Ok(Self {
-            values,
-            without_effect,
-        })
-    }
-
-    /// Names the flags that were set to something and change nothing, each with the reason; `None` when there are none.
-    pub fn without_effect(&self) -> Option<String> {
-        let named = self.without_effect.iter();
-        let named: Vec<String> = named
-            .map(|(name, reason)| format!("-{name} ({reason})"))
-            .collect();
-        (!named.is_empty()).then(|| named.join(", "))
+        Ok(Self(values))
     }
 
     /// Returns the value of a flag.
     ///
     /// # Panics
-    /// If no flag of that name has an effect, which is an error of the caller.
+    /// If the name is not in the table, which is an error of the caller.
     pub fn text(&self, name: &str) -> &str {
-        self.values
+        self.0
             .get(name)
             .map(String::as_str)
-            .expect("every flag that is asked for is in the table, as one that has an effect")
+            .expect("every flag that is asked for is in the table")
     }
 
     /// Returns whether a switch is on.
     pub fn is_on(&self, name: &str) -> bool {
         self.text(name) == "true"
+    }
+
+    /// Returns a warning for each flag of klog that asks for something that does not happen here.
+    pub fn warnings(&self) -> Vec<String> {
+        klog::FLAGS
+            .iter()
+            .filter_map(|flag| flag.warning(self.text(flag.name)))
+            .collect()
     }
 
     /// Returns the verbosity, as a klog number.
@@ -198,9 +128,8 @@ impl Args {
 /// Returns the usage text, with one line per flag.
 pub fn usage(program: &str) -> String {
     let mut text = format!("Usage of {program}:\n");
-    for spec in FLAGS {
-        let (name, default) = (spec.name, spec.default);
-        let kind = match spec.kind {
+    for Spec(name, kind, default) in specs() {
+        let kind = match kind {
             Kind::Switch => "",
             Kind::Text => " string",
             Kind::Number => " int",
@@ -211,11 +140,6 @@ pub fn usage(program: &str) -> String {
         if !default.is_empty() && default != "false" {
             text.push_str(" (default ");
             text.push_str(default);
-            text.push(')');
-        }
-        if let Some(reason) = spec.without_effect {
-            text.push_str(" (no effect: ");
-            text.push_str(reason);
             text.push(')');
         }
         text.push('\n');
@@ -260,7 +184,7 @@ mod tests {
             "--platform",
             "kubernetes",
             "-leader-elect=false",
-            "--enable-mcp-conds-fwd",
+            "--enable-webhooks",
             "--",
             "-nonsense",
         ])
@@ -268,7 +192,7 @@ mod tests {
         assert_eq!(args.verbosity(), 4);
         assert_eq!(args.text("platform"), "kubernetes");
         assert!(!args.is_on("leader-elect"));
-        assert!(args.is_on("enable-mcp-conds-fwd"));
+        assert!(args.is_on("enable-webhooks"));
         assert!(args.is_on("enable-scheduler"));
         assert_eq!(args.text("metrics-bind-address"), ":8080");
     }
@@ -290,32 +214,30 @@ mod tests {
         assert_eq!(parse(&["word", "-nonsense"]).unwrap(), parse(&[]).unwrap());
     }
 
-    #[rstest]
-    #[case::none(&["-v=4", "-enable-metrics=false"], None)]
-    #[case::as_it_is_anyway(&["-webhook-port=9443", "-logtostderr=true", "-image-scheduler="], None)]
-    #[case::back_to_what_it_is_anyway(&["-webhook-port=1", "-webhook-port=9443"], None)]
-    #[case::several(
-        &["-webhook-port=1", "-image-scheduler", "i"],
-        Some(
-            "-image-scheduler (the scheduler's image is in its resource), \
-             -webhook-port (no webhook is served, because versions are converted without one)"
-        )
-    )]
-    fn flags_that_change_nothing_are_named(
-        #[case] arguments: &[&str],
-        #[case] expected: Option<&str>,
-    ) {
-        let found = parse(arguments).unwrap().without_effect();
-        assert_eq!(found.as_deref(), expected);
+    #[test]
+    fn flags_of_klog_are_taken_and_those_that_change_nothing_are_named() {
+        let args = parse(&[
+            "-logtostderr",
+            "-vmodule=cache=6",
+            "-log_file",
+            "/x",
+            "-v=2",
+        ])
+        .unwrap();
+        let warnings = args.warnings();
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        for (warning, flag) in warnings.iter().zip(["-vmodule", "-log_file"]) {
+            assert!(warning.contains(flag), "{warning}");
+        }
     }
 
     #[test]
     fn usage_names_every_flag() {
         let text = usage("numaresources-operator");
         assert!(
-            FLAGS
+            specs()
                 .iter()
-                .all(|spec| text.contains(&format!("  -{}", spec.name)))
+                .all(|Spec(name, _, _)| text.contains(&format!("  -{name}")))
         );
     }
 }

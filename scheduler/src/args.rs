@@ -5,13 +5,22 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser};
 use daemon::guard::OPEN_PATHS;
-use scheduler_config::configuration::LeaderElection;
+use daemon::tls::NamedFiles;
+use goflags::klog;
+use scheduler_config::configuration::{ClientConnection, LeaderElection};
+
+mod accepted;
 
 /// Places pods on nodes whose kubelet can align them to NUMA zones.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "numaresources-scheduler", version, disable_version_flag = true)]
+#[command(
+    name = "numaresources-scheduler",
+    version,
+    disable_version_flag = true,
+    args_override_self = true
+)]
 pub struct Args {
     /// File with a KubeSchedulerConfiguration
     #[arg(long)]
@@ -19,6 +28,9 @@ pub struct Args {
     /// File to write the configuration in effect to, every default filled in, instead of placing pods
     #[arg(long, value_name = "FILE")]
     pub write_config_to: Option<PathBuf>,
+    /// URL of the API server, instead of that in the kubeconfig
+    #[arg(long, value_name = "URL", default_value = "")]
+    pub master: String,
     /// Kubeconfig to use when the configuration names none; not needed inside a cluster
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
@@ -35,12 +47,18 @@ pub struct Args {
     /// Port to serve HTTPS on; 0 serves nothing
     #[arg(long, default_value_t = 10259)]
     pub secure_port: u16,
+    /// Lets several processes listen on the same address and port
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = boolean)]
+    pub permit_port_sharing: bool,
     /// Certificate to serve with; without one it is self-signed
     #[arg(long)]
     pub tls_cert_file: Option<PathBuf>,
     /// Key of the certificate
     #[arg(long)]
     pub tls_private_key_file: Option<PathBuf>,
+    /// Certificate and key for some host names: CERT,KEY or CERT,KEY:NAME,*.DOMAIN; may be repeated
+    #[arg(long, value_name = "FILES", action = ArgAction::Append)]
+    pub tls_sni_cert_key: Vec<NamedFiles>,
     /// Lowest TLS version: VersionTLS10 to VersionTLS13
     #[arg(long, default_value = "")]
     pub tls_min_version: String,
@@ -49,7 +67,7 @@ pub struct Args {
     pub tls_cipher_suites: String,
 
     /// Overrides leaderElection.leaderElect of the configuration
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
     pub leader_elect: Option<bool>,
     /// Overrides leaderElection.leaseDuration
     #[arg(long, value_parser = duration)]
@@ -81,36 +99,34 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_values_t = OPEN_PATHS.map(str::to_owned))]
     pub authorization_always_allow_paths: Vec<String>,
 
-    /// Accepted for compatibility; --authorization-kubeconfig is used instead
-    #[arg(long, hide = true)]
-    authentication_kubeconfig: Option<PathBuf>,
-    /// Accepted for compatibility
-    #[arg(long, hide = true)]
-    cert_dir: Option<PathBuf>,
-    /// Accepted for compatibility
-    #[arg(long, hide = true)]
-    feature_gates: Vec<String>,
-    /// Accepted for compatibility
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    profiling: Option<bool>,
-    /// Accepted for compatibility
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    contention_profiling: Option<bool>,
-    /// Accepted for compatibility
-    #[arg(long, hide = true)]
-    kube_api_qps: Option<f64>,
-    /// Accepted for compatibility
-    #[arg(long, hide = true)]
-    kube_api_burst: Option<u32>,
-    /// Accepted for compatibility
-    #[arg(long, hide = true)]
-    kube_api_content_type: Option<String>,
-    /// Accepted for compatibility
-    #[arg(long, hide = true)]
-    pod_max_in_unschedulable_pods_duration: Option<String>,
-    /// Accepted for compatibility
-    #[arg(long, hide = true)]
-    vmodule: Option<String>,
+    /// Kubeconfig for asking who sends a metrics request [default: as for its authorization]
+    #[arg(long)]
+    pub authentication_kubeconfig: Option<PathBuf>,
+    /// How long an answer about a token is kept
+    #[arg(long, value_parser = duration, default_value = "10s")]
+    pub authentication_token_webhook_cache_ttl: Duration,
+    /// How long a permission to read metrics is kept
+    #[arg(long, value_parser = duration, default_value = "10s")]
+    pub authorization_webhook_cache_authorized_ttl: Duration,
+    /// How long a refusal is kept
+    #[arg(long, value_parser = duration, default_value = "10s")]
+    pub authorization_webhook_cache_unauthorized_ttl: Duration,
+
+    /// Requests a second to the API server, without --config [default: 50]
+    #[arg(long, allow_hyphen_values = true)]
+    pub kube_api_qps: Option<f32>,
+    /// Requests to the API server that may be made at once, without --config [default: 100]
+    #[arg(long, allow_hyphen_values = true)]
+    pub kube_api_burst: Option<i32>,
+
+    /// Names the given flags that have no effect.
+    #[arg(skip)]
+    pub warnings: Vec<String>,
+}
+
+/// Reads a boolean as Go does.
+fn boolean(text: &str) -> Result<bool, &'static str> {
+    goflags::boolean(text).ok_or("expected true or false")
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -120,7 +136,44 @@ fn duration(text: &str) -> Result<Duration, String> {
 impl Args {
     /// Parses a command line that begins with the program's name.
     pub fn read(argv: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        Self::try_parse_from(argv.into_iter().map(with_two_dashes))
+        let given = Self::full_command().try_get_matches_from(argv.into_iter().filter_map(word))?;
+        let mut args = Self::from_arg_matches(&given)?;
+        args.warnings = accepted::warnings(&given);
+        if args.config.is_some() {
+            let ignored = [
+                ("kube-api-qps", args.kube_api_qps.is_some()),
+                ("kube-api-burst", args.kube_api_burst.is_some()),
+            ];
+            for (flag, _) in ignored.into_iter().filter(|(_, given)| *given) {
+                args.warnings.push(format!(
+                    "flag --{flag} has no effect: the file of --config says it"
+                ));
+            }
+        }
+        Ok(args)
+    }
+
+    /// Returns the command with all flags, those that change nothing among them.
+    fn full_command() -> clap::Command {
+        accepted::add_to(Self::command())
+    }
+
+    /// Returns how the API server is reached: the flags replace the default configuration, but not a given one.
+    pub fn client_connection(&self, config: &ClientConnection) -> ClientConnection {
+        let mut connection = config.clone();
+        if self.config.is_some() {
+            return connection;
+        }
+        if let Some(qps) = self.kube_api_qps.filter(|qps| *qps != 0.0) {
+            connection.qps = (qps > 0.0).then_some(f64::from(qps));
+        }
+        if let Some(burst) = self
+            .kube_api_burst
+            .and_then(|burst| u32::try_from(burst).ok())
+        {
+            connection.burst = if burst == 0 { connection.burst } else { burst };
+        }
+        connection
     }
 
     /// Returns the leader election of the configuration, overridden by the flags.
@@ -147,25 +200,45 @@ impl Args {
     }
 }
 
-/// Turns `-config` into `--config`, because Go programs accept both.
-fn with_two_dashes(argument: OsString) -> OsString {
+/// Writes a word of the command line as [`Args`] expects it; `None` leaves it out. Go programs accept one dash for two, Kubernetes' programs
+/// underscores for dashes, and `--version` may have a value.
+fn word(argument: OsString) -> Option<OsString> {
     let Some(text) = argument.to_str() else {
-        return argument;
+        return Some(argument);
     };
-    let name = text.split('=').next().unwrap_or_default();
-    let single = name.starts_with('-') && !name.starts_with("--");
-    let long =
-        name.len() > 2 && name.as_bytes()[1].is_ascii_alphabetic() && !is_short_with_value(name);
-    if single && long {
-        format!("-{text}").into()
-    } else {
-        argument
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (text, None),
+    };
+    let body = match name.strip_prefix("--") {
+        Some(body) if !body.is_empty() => body,
+        Some(_) => return Some(argument),
+        None => match name.strip_prefix('-') {
+            Some(body) if is_long(body) => body,
+            Some(_) | None => return Some(argument),
+        },
+    };
+    let body = match klog::find(body) {
+        Some(flag) => flag.name.to_owned(),
+        None => body.replace('_', "-"),
+    };
+    match value {
+        Some("true" | "raw") if body == "version" => Some("--version".into()),
+        Some("false") if body == "version" => None,
+        Some(value) => Some(format!("--{body}={value}").into()),
+        None => Some(format!("--{body}").into()),
     }
 }
 
-/// Returns whether this is `-v4`, a short flag with its value.
-fn is_short_with_value(name: &str) -> bool {
-    name.strip_prefix("-v")
+/// Returns whether this is the name of a long flag behind one dash.
+fn is_long(body: &str) -> bool {
+    let is_word = body.len() > 1 && body.as_bytes()[0].is_ascii_alphabetic();
+    is_word && !is_short_with_value(body)
+}
+
+/// Returns whether this is `v4`, a short flag with its value.
+fn is_short_with_value(body: &str) -> bool {
+    body.strip_prefix('v')
         .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
@@ -212,14 +285,40 @@ mod tests {
     }
 
     #[rstest]
-    #[case(&["--unknown"], 2)]
-    #[case(&["--leader-elect", "false"], 2)]
-    #[case(&["positional"], 2)]
-    #[case(&["--leader-elect-resource-lock=endpoints"], 2)]
-    #[case(&["--version"], 0)]
-    #[case(&["-help"], 0)]
-    fn usage_errors_exit_with_two(#[case] arguments: &[&str], #[case] code: i32) {
-        assert_eq!(read(arguments).expect_err("ends here").exit_code(), code);
+    #[case(&["--unknown"], true)]
+    #[case(&["--leader-elect", "false"], true)]
+    #[case(&["--leader-elect=maybe"], true)]
+    #[case(&["positional"], true)]
+    #[case(&["--leader-elect-resource-lock=endpoints"], true)]
+    #[case(&["--tls-sni-cert-key=one"], true)]
+    #[case(&["--version"], false)]
+    #[case(&["--version=raw"], false)]
+    #[case(&["-help"], false)]
+    fn wrong_words_go_to_stderr_and_what_is_asked_for_to_stdout(
+        #[case] arguments: &[&str],
+        #[case] wrong: bool,
+    ) {
+        assert_eq!(read(arguments).expect_err("ends here").use_stderr(), wrong);
+    }
+
+    #[test]
+    fn rates_of_the_command_line_hold_without_a_file() {
+        let config = scheduler_config::parse(
+            "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration}",
+        )
+        .expect("valid");
+        let flags = [
+            "--kube-api-qps=2.5",
+            "--kube-api-burst=7",
+            "--version=false",
+        ];
+        let args = read(&flags).expect("valid");
+        let connection = args.client_connection(&config.client_connection);
+        assert_eq!((connection.qps, connection.burst), (Some(2.5), 7));
+        let args = read(&[flags[0], flags[1], "--config=f"]).expect("valid");
+        let connection = args.client_connection(&config.client_connection);
+        assert_eq!(connection, config.client_connection);
+        assert_eq!(args.warnings.len(), 2, "{:?}", args.warnings);
     }
 
     #[test]

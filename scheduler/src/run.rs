@@ -1,13 +1,15 @@
 //! Start-up and shutdown. This is the only module that knows all others.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use daemon::admin::Checks;
-use daemon::guard::Guard;
+use daemon::guard::{Guard, Lifetimes};
 use daemon::lease;
 use kube::Client;
 use prometheus_client::registry::Registry;
@@ -44,7 +46,8 @@ const CONFIGZ: &str = "componentconfig";
 const DEFAULT_CONFIG: &str =
     "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration}";
 
-/// Runs the program. Exit codes: 0 stopped by a signal or only printed information, 1 failed or lost the leader election, 2 wrong usage.
+/// Runs the program. Exit codes: 0 stopped by a signal or only printed information, 1 failed, lost the
+/// leader election or wrong usage.
 pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
     let argv: Vec<OsString> = argv.into_iter().collect();
     if explain::is_asked_for(&argv) {
@@ -53,10 +56,10 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args = match Args::read(argv) {
         Ok(args) => args,
         Err(error) => {
-            let code = u8::try_from(error.exit_code()).unwrap_or(2);
             // Nothing can be done if even this cannot be printed.
             drop(error.print());
-            return ExitCode::from(code);
+            // as kube-scheduler; clap's own code for wrong usage is that of the `flag` package
+            return ExitCode::from(u8::from(error.use_stderr()));
         }
     };
     let format = if args.logging_format == "text" {
@@ -87,8 +90,12 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = daemon::shutdown::token().context("cannot listen to signals")?;
+    for warning in &args.warnings {
+        tracing::warn!("{warning}");
+    }
     let config = read_config(&args)?;
     let in_effect = Configuration {
+        client_connection: args.client_connection(&config.client_connection),
         leader_election: args.leader_election(&config.leader_election),
         ..config.clone()
     };
@@ -103,12 +110,20 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut checks = Checks::new();
     let synced = checks.ready("sched-handler-sync");
     let mut tasks = JoinSet::new();
-    let endpoint = Endpoint::open(&args).await?;
+    let endpoint = Endpoint::open(&args)?;
     let clients = Clients::connect(&args, &config).await?;
     if let Some(endpoint) = endpoint {
+        let lifetimes = Lifetimes {
+            user: args.authentication_token_webhook_cache_ttl,
+            allowed: args.authorization_webhook_cache_authorized_ttl,
+            refused: args.authorization_webhook_cache_unauthorized_ttl,
+        };
+        let open = args.authorization_always_allow_paths.clone();
         let guard = Guard::new(
+            clients.authentication,
             clients.authorization,
-            args.authorization_always_allow_paths.clone(),
+            lifetimes,
+            open,
         );
         let served = Served {
             checks,
@@ -186,6 +201,8 @@ struct Clients {
     placing: Client,
     reports: Client,
     lease: Client,
+    /// For asking who sends metrics requests.
+    authentication: Client,
     /// For the authorization of metrics requests.
     authorization: Client,
 }
@@ -198,22 +215,30 @@ impl Clients {
             .as_ref()
             .map(Into::into)
             .or_else(|| args.kubeconfig.clone());
+        let connection = args.client_connection(&config.client_connection);
         let connect = || async {
-            limit::client(kubeconfig.as_deref(), &config.client_connection)
+            limit::client(kubeconfig.as_deref(), &args.master, &connection)
                 .await
                 .context("cannot reach the API server")
         };
         let (placing, reports, lease) = (connect().await?, connect().await?, connect().await?);
-        let authorization = match &args.authorization_kubeconfig {
-            Some(path) => limit::client(Some(path), &config.client_connection)
-                .await
-                .context("cannot create the client for authorization of metrics requests")?,
-            None => reports.clone(),
+        let for_requests = |path: Option<PathBuf>, other: Client| async {
+            match path {
+                Some(path) => limit::client(Some(&path), "", &connection)
+                    .await
+                    .context("cannot create the client for authorization of metrics requests"),
+                None => Ok(other),
+            }
         };
+        let path = args.authorization_kubeconfig.clone();
+        let authorization = for_requests(path, reports.clone()).await?;
+        let path = args.authentication_kubeconfig.clone();
+        let authentication = for_requests(path, authorization.clone()).await?;
         Ok(Self {
             placing,
             reports,
             lease,
+            authentication,
             authorization,
         })
     }
@@ -267,7 +292,7 @@ struct Endpoint {
 
 impl Endpoint {
     /// Opens the endpoint; `None` if nothing is to be served.
-    async fn open(args: &Args) -> anyhow::Result<Option<Self>> {
+    fn open(args: &Args) -> anyhow::Result<Option<Self>> {
         if args.secure_port == 0 {
             return Ok(None);
         }
@@ -285,15 +310,15 @@ impl Endpoint {
                 .map(|name| name.trim().to_owned())
                 .filter(|name| !name.is_empty())
                 .collect(),
+            named: args.tls_sni_cert_key.clone(),
             client_ca: None,
         };
         let tls =
             daemon::tls::server_config(certificate.context("cannot get a certificate")?, &options)
                 .context("cannot serve with these TLS settings")?;
-        let address = (args.bind_address, args.secure_port);
-        let listener = TcpListener::bind(address)
-            .await
-            .with_context(|| format!("cannot listen on {address:?}"))?;
+        let address = SocketAddr::new(args.bind_address, args.secure_port);
+        let listener = daemon::serve::listen(address, args.permit_port_sharing)
+            .with_context(|| format!("cannot listen on {address}"))?;
         Ok(Some(Self { listener, tls }))
     }
 

@@ -82,7 +82,14 @@ const RULES: &[Rule] = &[
     ),
     rule(
         "scheduler",
-        &["api", "topology", "nrt", "scheduler-config", "daemon"],
+        &[
+            "api",
+            "goflags",
+            "topology",
+            "nrt",
+            "scheduler-config",
+            "daemon",
+        ],
     ),
     // uses only the entry point of `rte`, for the bundled operand
     rule(

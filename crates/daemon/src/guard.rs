@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::Client;
 
+pub use self::reviews::Lifetimes;
 use self::reviews::Reviews;
 
 mod reviews;
@@ -57,11 +58,17 @@ impl IntoResponse for Refusal {
 }
 
 impl Guard {
-    /// Creates a guard that sends its reviews with `client`. Everybody may read the `open` paths; a final `*` matches any suffix.
-    pub fn new(client: Client, open: Vec<String>) -> Self {
+    /// Creates a guard. `authentication` asks who sends a request, `authorization` whether that user may. Everybody may read the `open`
+    /// paths; a final `*` matches any suffix.
+    pub fn new(
+        authentication: Client,
+        authorization: Client,
+        lifetimes: Lifetimes,
+        open: Vec<String>,
+    ) -> Self {
         Self {
             open,
-            reviews: Reviews::new(client),
+            reviews: Reviews::new(authentication, authorization, lifetimes),
         }
     }
 
@@ -125,6 +132,7 @@ fn token(request: &Request) -> Option<String> {
 mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use axum::body::Body;
     use axum::routing::get;
@@ -139,6 +147,11 @@ mod tests {
     /// Returns a guarded router. Its API server knows the tokens `reader`, `other` and `master`, allows the user of the first to read
     /// `/metrics`, and counts its requests.
     fn guarded(asked: &Arc<AtomicUsize>) -> Router {
+        guarded_for(asked, Lifetimes::default())
+    }
+
+    /// Like [`guarded`], with other lifetimes of the answers.
+    fn guarded_for(asked: &Arc<AtomicUsize>, lifetimes: Lifetimes) -> Router {
         let asked = Arc::clone(asked);
         let service = tower::service_fn(move |request: axum::http::Request<KubeBody>| {
             asked.fetch_add(1, Ordering::SeqCst);
@@ -152,7 +165,8 @@ mod tests {
             }
         });
         let open = OPEN_PATHS.map(str::to_owned).to_vec();
-        Guard::new(Client::new(service, "default"), open).protect(
+        let client = Client::new(service, "default");
+        Guard::new(client.clone(), client, lifetimes, open).protect(
             Router::new()
                 .route("/metrics", get(|| async { "numbers" }))
                 .route("/healthz", get(|| async { "ok" })),
@@ -226,13 +240,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn answers_that_are_not_kept_are_asked_for_each_time() {
+        let asked = Arc::default();
+        let forgotten = Lifetimes {
+            refused: Duration::ZERO,
+            ..Lifetimes::default()
+        };
+        let router = guarded_for(&asked, forgotten);
+        for _ in 0..3 {
+            assert_eq!(ask(&router, "/metrics", Some("Bearer other")).await, 403);
+        }
+        // the user is known after the first time
+        assert_eq!(asked.load(Ordering::SeqCst), 4);
+    }
+
+    #[tokio::test]
     async fn nobody_is_let_through_while_the_api_server_does_not_answer() {
         let service = tower::service_fn(|_: axum::http::Request<KubeBody>| async {
             let mut response = axum::http::Response::new(KubeBody::from(Vec::new()));
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             Ok::<_, Infallible>(response)
         });
-        let guard = Guard::new(Client::new(service, "default"), vec!["/open/*".to_owned()]);
+        let client = Client::new(service, "default");
+        let open = vec!["/open/*".to_owned()];
+        let guard = Guard::new(client.clone(), client, Lifetimes::default(), open);
         let router = guard.protect(
             Router::new()
                 .route("/metrics", get(|| async { "numbers" }))

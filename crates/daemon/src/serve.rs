@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::serve::Listener;
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -18,6 +18,21 @@ use tokio_util::sync::CancellationToken;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections that wait to be served after their handshake.
 const BACKLOG: usize = 64;
+/// Maximum number of connections that wait to be accepted.
+const PENDING: u32 = 1024;
+
+/// Listens on an address. `shared` lets other processes listen there, too. Must be called inside a tokio runtime.
+pub fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // so that a restart need not wait for old connections to be forgotten; Go does the same
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(shared)?;
+    socket.bind(address)?;
+    socket.listen(PENDING)
+}
 
 /// Serves `router` on `listener` until `stop` is cancelled and the open requests are answered. Uses TLS if there is a configuration.
 pub async fn serve(

@@ -6,14 +6,17 @@ use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 
+use self::by_name::ByName;
+pub use self::by_name::NamedFiles;
 pub use self::certificate::{
     Certificate, from_files, from_files_or_self_signed, self_signed, self_signed_until_files,
 };
 use self::go_names::{provider, versions};
 
+mod by_name;
 mod certificate;
 mod go_names;
 
@@ -26,6 +29,8 @@ pub struct Options {
     pub cipher_suites: Vec<String>,
     /// PEM file of certificate authorities. Clients must present a certificate of one of them; without a file clients need no certificate.
     pub client_ca: Option<PathBuf>,
+    /// Certificates for clients that ask for certain names.
+    pub named: Vec<NamedFiles>,
 }
 
 /// TLS cannot be served.
@@ -86,7 +91,12 @@ pub fn server_config(
             builder.with_client_cert_verifier(verifier)
         }
     };
-    Ok(Arc::new(builder.with_cert_resolver(Arc::new(certificate))))
+    let certificates: Arc<dyn ResolvesServerCert> = if options.named.is_empty() {
+        Arc::new(certificate)
+    } else {
+        Arc::new(ByName::new(certificate, &options.named)?)
+    };
+    Ok(Arc::new(builder.with_cert_resolver(certificates)))
 }
 
 fn authorities(path: &Path) -> Result<RootCertStore, Error> {

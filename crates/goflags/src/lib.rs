@@ -3,6 +3,7 @@
 //!
 //! - [`command_line`]: splits a command line by the rules of Go's `flag` package;
 //! - [`flags`]: a command line to edit and to render, for a program that starts another one;
+//! - [`klog`]: the flags of klog, which all products take;
 //! - [`boolean()`] and [`duration`]: values.
 //!
 //! Everything is pure. What a program makes of a flag's value, and what it says of a wrong one, is the program's own.
@@ -11,6 +12,7 @@ mod boolean;
 pub mod command_line;
 pub mod duration;
 pub mod flags;
+pub mod klog;
 
 pub use boolean::boolean;
 pub use command_line::CommandLine;

@@ -68,7 +68,7 @@ async fn secured_metrics(
     let options = daemon::tls::Options {
         min_version: tls.min_version.clone(),
         cipher_suites: tls.suites().map(str::to_owned).collect(),
-        client_ca: None,
+        ..daemon::tls::Options::default()
     };
     let tls = daemon::tls::server_config(certificate, &options).context("failed to set up TLS")?;
     let listener = listen(address).await?;

@@ -1,6 +1,6 @@
 //! The flags of rte.md 2.2. Each comes with what it does to the configuration, so none can be accepted and forgotten.
 
-use goflags::command_line;
+use goflags::{command_line, klog};
 
 use super::go_flags::{self, Error, Kind, Spec};
 use super::{Config, ContainerId, MetricsMode};
@@ -22,8 +22,6 @@ enum Effect {
     Number(fn(&mut Config) -> &mut i64),
     /// Does something else with the value, or refuses it.
     Parsed(fn(&mut Config, &str) -> Result<(), String>),
-    /// Nothing: a flag of klog, accepted so that command lines of the original work.
-    Ignored,
 }
 
 const fn flag(name: &'static str, kind: Kind, usage: &'static str, effect: Effect) -> Flag {
@@ -61,10 +59,6 @@ const fn parsed(
     parse: fn(&mut Config, &str) -> Result<(), String>,
 ) -> Flag {
     flag(name, Kind::Value, usage, Effect::Parsed(parse))
-}
-
-const fn ignored(name: &'static str, kind: Kind) -> Flag {
-    flag(name, kind, "accepted and ignored", Effect::Ignored)
 }
 
 /// All flags. The values of `version`, `dump-config` and `config` are only validated here: these flags control how the configuration is loaded
@@ -286,27 +280,35 @@ const FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
-    ignored("vmodule", Kind::Value),
-    ignored("logtostderr", Kind::Bool),
-    ignored("alsologtostderr", Kind::Bool),
-    ignored("log_dir", Kind::Value),
-    ignored("log_file", Kind::Value),
-    ignored("log_file_max_size", Kind::Value),
-    ignored("add_dir_header", Kind::Bool),
-    ignored("skip_headers", Kind::Bool),
-    ignored("one_output", Kind::Bool),
-    ignored("skip_log_headers", Kind::Bool),
-    ignored("stderrthreshold", Kind::Value),
-    ignored("log_backtrace_at", Kind::Value),
 ];
 
 /// Returns all flags, for the parser of the command line.
 pub(crate) fn specs() -> Vec<Spec> {
-    FLAGS.iter().map(|flag| flag.spec).collect()
+    let klog = klog::FLAGS.map(|flag| Spec {
+        name: flag.name,
+        kind: match flag.kind {
+            klog::Kind::Switch => Kind::Bool,
+            klog::Kind::Number | klog::Kind::Text => Kind::Value,
+        },
+        usage: "a flag of klog, without effect: every line goes to stderr, with its header",
+    });
+    FLAGS.iter().map(|flag| flag.spec).chain(klog).collect()
 }
 
-/// Applies a flag to the configuration.
+/// Applies a flag to the configuration. The flags of klog change nothing, but their values are checked.
 pub(crate) fn set_flag(config: &mut Config, name: &str, value: &str) -> Result<(), Error> {
+    if let Some(flag) = klog::find(name) {
+        let checked = match flag.kind {
+            klog::Kind::Switch => go_flags::boolean(value).map(drop),
+            klog::Kind::Number => go_flags::number::<i64>(value).map(drop),
+            klog::Kind::Text => Ok(()),
+        };
+        return checked.map_err(|reason| Error::Value {
+            flag: flag.name,
+            value: value.to_owned(),
+            reason,
+        });
+    }
     let Some(Flag { spec, effect }) = FLAGS.iter().find(|flag| flag.spec.name == name) else {
         return Err(Error::Words(command_line::Error::Undefined(
             name.to_owned(),
@@ -326,7 +328,6 @@ impl Effect {
             Self::Text(field) => value.clone_into(field(config)),
             Self::Number(field) => *field(config) = go_flags::number(value)?,
             Self::Parsed(parse) => parse(config, value)?,
-            Self::Ignored => {}
         }
         Ok(())
     }

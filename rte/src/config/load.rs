@@ -108,6 +108,11 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Error> {
             "ignored unknown key of the daemon configuration: {key}"
         ));
     }
+    warnings.extend(
+        flags
+            .iter()
+            .filter_map(|(name, value)| goflags::klog::find(name)?.warning(value)),
+    );
     if !extra.as_os_str().is_empty() {
         let extra = allowed(&extra)?;
         extra_file::apply(&mut config, &extra).map_err(Error::Extra)?;

@@ -106,6 +106,7 @@ fn server_config(config: &MetricsTls) -> Result<Arc<rustls::ServerConfig>, Error
             .filter(|name| !name.is_empty())
             .collect(),
         client_ca,
+        named: Vec::new(),
     };
     let certificate = certificate.map_err(Error::Tls)?;
     tls::server_config(certificate, &options).map_err(Error::Tls)

@@ -22,21 +22,22 @@ pub enum Error {
     Build(#[source] Box<kube::Error>),
 }
 
-/// Creates a client with its own rate limit. It uses JSON, whatever content type is configured.
+/// Creates a client with its own rate limit. `master` is the URL of the API server, if it is not that of the kubeconfig. The client uses JSON, whatever content type is configured.
 ///
 /// # Errors
 /// When there is no usable kubeconfig, or it does not yield a client.
 pub async fn client(
     kubeconfig: Option<&Path>,
+    master: &str,
     connection: &ClientConnection,
 ) -> Result<Client, Error> {
-    let Some(qps) = connection.qps else {
-        return Ok(daemon::client::client(kubeconfig).await?);
-    };
-    let config = daemon::client::config(kubeconfig).await?;
-    let bucket = Arc::new(Mutex::new(Bucket::new(qps, connection.burst)));
+    let config = daemon::client::config_for(kubeconfig, master).await?;
     let builder =
         ClientBuilder::try_from(config).map_err(|source| Error::Build(Box::new(source)))?;
+    let Some(qps) = connection.qps else {
+        return Ok(builder.build());
+    };
+    let bucket = Arc::new(Mutex::new(Bucket::new(qps, connection.burst)));
     let layer = MapFutureLayer::new(move |answer| {
         let bucket = Arc::clone(&bucket);
         async move {

@@ -32,8 +32,24 @@ fn version_goes_to_stdout() {
 #[test]
 fn an_unknown_flag_is_a_usage_error() {
     let output = run(&["--no-such-flag"]);
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--no-such-flag"));
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn help_goes_to_stdout() {
+    let output = run(&["--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("--write-config-to"));
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn a_flag_without_effect_is_named_once_in_the_log() {
+    let output = run(&["--config=/nowhere/config.yaml", "--feature-gates=A=true"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stderr.matches("--feature-gates").count(), 1, "{stderr}");
 }
 
 #[test]

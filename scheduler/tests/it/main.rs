@@ -12,6 +12,7 @@ mod cli;
 mod cluster;
 mod explain;
 mod faults;
+mod flags;
 mod placing;
 mod preempting;
 mod recorded;

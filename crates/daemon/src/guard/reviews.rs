@@ -12,25 +12,49 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use parking_lot::Mutex;
 
-/// How long an answer of the API server stays valid.
-const ANSWER_TTL: Duration = Duration::from_secs(10);
 /// Maximum number of cached answers of each kind.
 const MAX_CACHED_ANSWERS: usize = 1024;
 /// Members of this group may do everything, without a review.
 pub(super) const MASTERS: &str = "system:masters";
 
+/// How long answers of the API server stay valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// Which user a token belongs to.
+    pub user: Duration,
+    /// That a user may do something.
+    pub allowed: Duration,
+    /// That a user may not do something.
+    pub refused: Duration,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        let all = Duration::from_secs(10);
+        Self {
+            user: all,
+            allowed: all,
+            refused: all,
+        }
+    }
+}
+
 /// The API server's answers.
 pub(super) struct Reviews {
-    client: Client,
+    authentication: Client,
+    authorization: Client,
+    lifetimes: Lifetimes,
     users: Answers<String, UserInfo>,
     rights: Answers<(String, String, String), bool>,
 }
 
 impl Reviews {
-    /// Creates reviews that `client` sends.
-    pub(super) fn new(client: Client) -> Self {
+    /// Creates reviews that these clients send.
+    pub(super) fn new(authentication: Client, authorization: Client, lifetimes: Lifetimes) -> Self {
         Self {
-            client,
+            authentication,
+            authorization,
+            lifetimes,
             users: Answers::default(),
             rights: Answers::default(),
         }
@@ -48,12 +72,13 @@ impl Reviews {
             },
             ..TokenReview::default()
         };
-        let reviews = Api::<TokenReview>::all(self.client.clone());
+        let reviews = Api::<TokenReview>::all(self.authentication.clone());
         let answer = reviews.create(&PostParams::default(), &review).await?;
         let status = answer.status.unwrap_or_default();
         match status.user {
             Some(user) if status.authenticated == Some(true) => {
-                self.users.insert(token.to_owned(), user.clone());
+                let lifetime = self.lifetimes.user;
+                self.users.insert(token.to_owned(), user.clone(), lifetime);
                 Ok(Some(user))
             }
             // not cached: the token may become valid at any moment
@@ -90,15 +115,20 @@ impl Reviews {
             },
             ..SubjectAccessReview::default()
         };
-        let reviews = Api::<SubjectAccessReview>::all(self.client.clone());
+        let reviews = Api::<SubjectAccessReview>::all(self.authorization.clone());
         let answer = reviews.create(&PostParams::default(), &review).await?;
         let allowed = answer.status.is_some_and(|status| status.allowed);
-        self.rights.insert(question, allowed);
+        let lifetime = if allowed {
+            self.lifetimes.allowed
+        } else {
+            self.lifetimes.refused
+        };
+        self.rights.insert(question, allowed, lifetime);
         Ok(allowed)
     }
 }
 
-/// Cached answers, with the time of each.
+/// Cached answers, with the time until which each is valid.
 #[derive(Debug)]
 struct Answers<K, V>(Mutex<HashMap<K, (Instant, V)>>);
 
@@ -111,18 +141,22 @@ impl<K, V> Default for Answers<K, V> {
 impl<K: Hash + Eq, V: Clone> Answers<K, V> {
     fn get(&self, question: &K) -> Option<V> {
         let answers = self.0.lock();
-        let (since, answer) = answers.get(question)?;
-        (since.elapsed() < ANSWER_TTL).then(|| answer.clone())
+        let (until, answer) = answers.get(question)?;
+        (Instant::now() < *until).then(|| answer.clone())
     }
 
-    fn insert(&self, question: K, answer: V) {
+    fn insert(&self, question: K, answer: V, lifetime: Duration) {
+        let now = Instant::now();
+        let Some(until) = now.checked_add(lifetime) else {
+            return;
+        };
         let mut answers = self.0.lock();
         if answers.len() >= MAX_CACHED_ANSWERS {
-            answers.retain(|_, (since, _)| since.elapsed() < ANSWER_TTL);
+            answers.retain(|_, (until, _)| now < *until);
         }
         // when the cache is full, further answers are not kept, and their questions go to the API server each time
         if answers.len() < MAX_CACHED_ANSWERS {
-            answers.insert(question, (Instant::now(), answer));
+            answers.insert(question, (until, answer));
         }
     }
 }
