@@ -14,6 +14,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
+mod plain;
+
 /// A client that has not finished its handshake after this time is dropped.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections that wait to be served after their handshake.
@@ -80,9 +82,12 @@ impl TlsListener {
                 };
                 let (acceptor, sender) = (acceptor.clone(), sender.clone());
                 tokio::spawn(async move {
-                    match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+                    match tokio::time::timeout(HANDSHAKE_TIMEOUT, greet(acceptor, stream)).await {
                         // Sending fails only after the server has stopped.
-                        Ok(Ok(stream)) => drop(sender.send((stream, peer)).await),
+                        Ok(Ok(Some(stream))) => drop(sender.send((stream, peer)).await),
+                        Ok(Ok(None)) => {
+                            tracing::debug!(%peer, "Client sent an HTTP request to an HTTPS server");
+                        }
                         Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                         Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
                     }
@@ -91,6 +96,18 @@ impl TlsListener {
         });
         Ok(Self { ready, address })
     }
+}
+
+/// Does the handshake; `None` if the client does not speak TLS, which it is told.
+async fn greet(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+) -> io::Result<Option<TlsStream<TcpStream>>> {
+    if plain::is_spoken(&stream).await? {
+        plain::refuse(stream).await?;
+        return Ok(None);
+    }
+    acceptor.accept(stream).await.map(Some)
 }
 
 impl Listener for TlsListener {
@@ -131,6 +148,39 @@ mod tests {
         // A peer that closes without close_notify is no failure here.
         drop(stream.read_to_string(&mut text).await);
         text
+    }
+
+    /// What Go's server says to plain HTTP on a TLS port: users look for this sentence.
+    const REFUSED: &str =
+        "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
+    #[rstest::rstest]
+    #[case::get(&["GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"], true)]
+    #[case::head(&["HEAD / HTTP/1.1\r\n\r\n"], true)]
+    #[case::post(&["POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody"], true)]
+    #[case::in_pieces(&["G", "ET", " /metrics HTTP/1.1\r\n\r\n"], true)]
+    #[case::something_else(&["GETTING"], false)]
+    #[tokio::test]
+    async fn plain_http_on_a_tls_port_is_told_so(#[case] sent: &[&str], #[case] told: bool) {
+        crate::client::install_crypto_provider();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
+        let address = listener.local_addr().expect("address");
+        let certificate = tls::self_signed(&["localhost".to_owned()]).expect("certificate");
+        let tls = tls::server_config(certificate, &tls::Options::default()).expect("config");
+        let stop = CancellationToken::new();
+        let server = tokio::spawn(serve(listener, Some(tls), Router::new(), stop.clone()));
+        let mut stream = TcpStream::connect(address).await.expect("connect");
+        stream.set_nodelay(true).expect("set");
+        for piece in sent {
+            stream.write_all(piece.as_bytes()).await.expect("sent");
+            tokio::task::yield_now().await;
+        }
+        let mut answer = Vec::new();
+        let read = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8_lossy(&answer);
+        assert_eq!(answer == REFUSED, told, "{read:?}: {answer}");
+        stop.cancel();
+        server.await.expect("joined").expect("served");
     }
 
     #[tokio::test]
