@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use daemon::log::{Format, UnknownFormat};
 use goflags::CommandLine;
 use goflags::command_line::{self, Flag};
 use goflags::klog::{self, Kind};
@@ -19,6 +20,9 @@ impl Flag for Spec {
         self.1 != Kind::Switch
     }
 }
+
+/// Flag of the format of the log; the original always writes text.
+const LOGGING_FORMAT: &str = "logging-format";
 
 /// Every flag with its default, without those of klog that change nothing.
 const FLAGS: &[Spec] = &[
@@ -46,6 +50,7 @@ const FLAGS: &[Spec] = &[
     Spec("handle-lifecycle-event", Kind::Text, ""),
     Spec("kubeconfig", Kind::Text, ""),
     Spec("v", Kind::Number, "0"),
+    Spec(LOGGING_FORMAT, Kind::Text, "text"),
 ];
 
 /// Returns all flags.
@@ -74,6 +79,9 @@ pub enum Error {
     /// No hook reports this event.
     #[error("invalid value {0:?} for flag -handle-lifecycle-event: unknown event")]
     LifecycleEvent(String),
+    /// The log has no such format.
+    #[error("invalid value for flag -{LOGGING_FORMAT}")]
+    LogFormat(#[source] UnknownFormat),
 }
 
 /// The values of all flags: given values override the defaults.
@@ -117,6 +125,12 @@ impl Args {
             .iter()
             .filter_map(|flag| flag.warning(self.text(flag.name)))
             .collect()
+    }
+
+    /// Returns the format of the log.
+    pub fn log_format(&self) -> Format {
+        // other values are refused by `parse`
+        self.text(LOGGING_FORMAT).parse().unwrap_or_default()
     }
 
     /// Returns the verbosity, as a klog number.
@@ -163,6 +177,10 @@ fn checked(name: &str, kind: Kind, value: String) -> Result<String, Error> {
         {
             Err(Error::LifecycleEvent(value))
         }
+        Kind::Text if name == LOGGING_FORMAT => {
+            let format: Result<Format, UnknownFormat> = value.parse();
+            format.map(|_| value).map_err(Error::LogFormat)
+        }
         Kind::Number | Kind::Text => Ok(value),
     }
 }
@@ -204,6 +222,7 @@ mod tests {
     #[case::no_number(&["-v", "x"], "invalid value \"x\" for flag -v: parse error")]
     #[case::three_dashes(&["---v"], "bad flag syntax: ---v")]
     #[case::event(&["-handle-lifecycle-event", "lunch"], "invalid value \"lunch\" for flag -handle-lifecycle-event: unknown event")]
+    #[case::format(&["-logging-format=xml"], "invalid value for flag -logging-format")]
     #[case::help(&["-h"], "help requested")]
     fn wrong_flags_are_refused(#[case] arguments: &[&str], #[case] message: &str) {
         assert_eq!(parse(arguments).unwrap_err().to_string(), message);

@@ -50,7 +50,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     if args.is_on("inspect-features") {
         return print(&format!("{}\n", version::features()));
     }
-    if let Err(error) = daemon::log::init(daemon::log::Format::Json, args.verbosity()) {
+    if let Err(error) = daemon::log::init(args.log_format(), args.verbosity()) {
         return failed(&error.into());
     }
     tracing::info!(
@@ -100,7 +100,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Args, ExitCode> {
         let heading = if help {
             String::new()
         } else {
-            format!("{error}\n")
+            format!("{}\n", daemon::log::distinct_chain(&error))
         };
         // a failed write to stderr cannot be reported anywhere
         let _ = write!(std::io::stderr().lock(), "{heading}{}", usage(PROGRAM));

@@ -50,7 +50,9 @@ pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {
     if let Err(config::Error::Flag(error)) = &loaded {
         return usage(error);
     }
-    if let Err(error) = daemon::log::init(daemon::log::Format::Json, verbose) {
+    // a value that is no format is a usage error, which was told above
+    let format = has("logging-format").and_then(|(_, value)| value.parse().ok());
+    if let Err(error) = daemon::log::init(format.unwrap_or_default(), verbose) {
         tracing::debug!(%error, "Logging was set up before");
     }
     let loaded = match loaded {

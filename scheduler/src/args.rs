@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser};
 use daemon::guard::OPEN_PATHS;
+use daemon::log::Format;
 use daemon::tls::NamedFiles;
 use goflags::klog;
 use scheduler_config::configuration::{ClientConnection, LeaderElection};
@@ -35,11 +36,11 @@ pub struct Args {
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
     /// Verbosity: 2 decisions, 4 reasons, 6 data, 8 everything
-    #[arg(short = 'v', long = "v", default_value_t = 2)]
+    #[arg(short = 'v', long = "v", default_value_t = 0)]
     pub verbosity: i32,
-    /// Format of log lines: json or text
-    #[arg(long, default_value = "json", value_parser = ["json", "text"])]
-    pub logging_format: String,
+    /// Format of log lines: text or json
+    #[arg(long, default_value = "text")]
+    pub logging_format: Format,
 
     /// Address to serve HTTPS on
     #[arg(long, default_value = "0.0.0.0")]

@@ -62,12 +62,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(u8::from(error.use_stderr()));
         }
     };
-    let format = if args.logging_format == "text" {
-        daemon::log::Format::Text
-    } else {
-        daemon::log::Format::Json
-    };
-    if daemon::log::init(format, args.verbosity).is_err() {
+    if daemon::log::init(args.logging_format, args.verbosity).is_err() {
         return ExitCode::FAILURE;
     }
     daemon::client::install_crypto_provider();

@@ -68,6 +68,21 @@ fn lifecycle_events_are_told_and_forgotten() {
 }
 
 #[test]
+fn the_log_is_text_and_json_by_switch() {
+    for (flag, expected) in [
+        ("-v=0", "] \"handled\" event=\"preStop\""),
+        ("-logging-format=json", "\"msg\":\"handled\""),
+    ] {
+        let output = operator()
+            .args([flag, "-handle-lifecycle-event", "preStop"])
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains(expected), "{stderr}");
+    }
+}
+
+#[test]
 fn rendering_without_a_cluster_is_for_kubernetes_and_needs_a_scheduler_image() {
     let output = operator()
         .args([

@@ -61,8 +61,8 @@ const fn parsed(
     flag(name, Kind::Value, usage, Effect::Parsed(parse))
 }
 
-/// All flags. The values of `version`, `dump-config` and `config` are only validated here: these flags control how the configuration is loaded
-/// or shown and are not part of it.
+/// All flags. The values of `version`, `dump-config`, `config` and `logging-format` are only validated here: these flags control how the configuration
+/// is loaded or shown and how the program logs. They are not part of it.
 const FLAGS: &[Flag] = &[
     parsed(
         "config",
@@ -269,6 +269,14 @@ const FLAGS: &[Flag] = &[
         |_, value| match value {
             "-" | ".andexit" | ".log" => Ok(()),
             _ => Err("must be one of -, .andexit, .log".to_owned()),
+        },
+    ),
+    parsed(
+        "logging-format",
+        "format of the log: text or json (default text)",
+        |_, value| {
+            let format: Result<daemon::log::Format, _> = value.parse();
+            format.map(drop).map_err(|error| error.to_string())
         },
     ),
     parsed(

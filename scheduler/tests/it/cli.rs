@@ -66,6 +66,19 @@ fn the_configuration_in_effect_is_written_out_and_reads_as_the_same() {
     assert_eq!(written.profiles, given.profiles);
 }
 
+#[test]
+fn the_log_is_text_and_json_by_switch() {
+    let output = run(&["--config=/nowhere/config.yaml"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        text.starts_with('E') && text.contains("] \"Stopped\" err=\"cannot read"),
+        "{text}"
+    );
+    let output = run(&["--config=/nowhere/config.yaml", "--logging-format=json"]);
+    let line: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(line["msg"], "Stopped", "{line}");
+}
+
 #[rstest]
 #[case::missing_file(None, "cannot read /nowhere/config.yaml")]
 #[case::unknown_field(Some("colour: red\n"), "colour")]

@@ -41,7 +41,7 @@ impl Core {
             self.queue.failed(&pod.key, rejected_by, started);
             return;
         }
-        tracing::debug!(pod = %pod.key, attempt = popped.attempts, "Attempting to schedule pod");
+        tracing::info!(v = 3, pod = %pod.key, attempt = popped.attempts, "Attempting to schedule pod");
         self.turn = self.turn.wrapping_add(1);
         let Attempted { outcome, timings } = cycle::attempt(
             profile,
@@ -108,7 +108,7 @@ impl Core {
     /// Evicts the victims for a pod. The pod stays out of the queue until all evictions are attempted.
     fn preempt(&mut self, pod: Pod, rejected_by: Plugins, candidate: Candidate) {
         let Candidate { node, victims, .. } = candidate;
-        tracing::info!(pod = %pod.key, %node, victims = ?victims.iter().map(|victim| victim.key.to_string()).collect::<Vec<_>>(), "Preempting");
+        tracing::info!(v = 2, pod = %pod.key, %node, victims = ?victims.iter().map(|victim| victim.key.to_string()).collect::<Vec<_>>(), "Preempting");
         self.metrics.preemption(victims.len());
         for key in default_preemption::displaced(&self.cluster, &pod, &node) {
             self.cluster.nominate(&key, None);
@@ -141,7 +141,7 @@ impl Core {
         nomination: Nomination,
         started: Instant,
     ) {
-        tracing::info!(pod = %pod.key, attempt = popped.attempts, message = verdict.message, "Unable to schedule pod; no fit; waiting");
+        tracing::info!(v = 2, pod = %pod.key, attempt = popped.attempts, err = verdict.message, "Unable to schedule pod; no fit; waiting");
         for (node, rejection) in &verdict.nodes {
             self.metrics.rejection(rejection);
             let detail = rejection.detail.as_deref().unwrap_or_default();

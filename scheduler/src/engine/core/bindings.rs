@@ -148,7 +148,7 @@ impl Core {
         self.release_volumes(&pod);
         match result {
             Ok(()) => {
-                tracing::info!(pod = %pod.key, %node, attempt = popped.attempts, "Successfully bound pod to node");
+                tracing::info!(v = 2, pod = %pod.key, %node, attempt = popped.attempts, "Successfully bound pod to node");
                 self.metrics
                     .attempt(AttemptResult::scheduled, &pod.scheduler, started.elapsed());
                 self.metrics
