@@ -67,9 +67,8 @@ impl Context {
         kubelets.retain(|node, _| exists(node));
     }
 
-    /// Counts a successful reconciliation and resets the wait after failures.
+    /// Resets the wait after failures.
     pub(crate) fn succeeded(&self, controller: &'static str, object: &str) {
-        self.metrics.count(controller, "success");
         self.failures
             .lock()
             .remove(&(controller, object.to_owned()));
@@ -84,7 +83,6 @@ impl Context {
 
     /// Counts a failure. Returns the wait until the next attempt.
     pub(crate) fn failed(&self, controller: &'static str, object: &str) -> Duration {
-        self.metrics.count(controller, "error");
         let mut failures = self.failures.lock();
         let upcoming = failures
             .entry((controller, object.to_owned()))

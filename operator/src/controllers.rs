@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::context::Context;
+use crate::metrics::Ended;
 use crate::report::conditions::Outcome;
 
 mod kubelet_config;
@@ -32,6 +33,9 @@ mod triggers;
 
 /// Events within this time cause one reconciliation.
 const DEBOUNCE: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// How many objects a controller reconciles at the same time.
+const CONCURRENT: u16 = 1;
 
 /// Whether a resource is reconciled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,15 +99,22 @@ async fn run_controller<K, F, R>(
     R: Fn(Arc<K>, Arc<Context>) -> F + Send + Sync + 'static,
 {
     let stopped = stop.clone();
+    context.metrics.start(name, CONCURRENT);
     let reconcile = move |object: Arc<K>, context: Arc<Context>| {
         let span = tracing::info_span!("reconcile", controller = name, object = %object.name_any());
         let object_name = object.name_any();
         let work = reconcile(object, Arc::clone(&context));
         async move {
+            let running = context.metrics.begin(name);
             let result = work.await;
             match &result {
-                Ok(_) => context.succeeded(name, &object_name),
+                Ok(action) => {
+                    let is_done = *action == Action::await_change();
+                    running.end(if is_done { Ended::Well } else { Ended::Again });
+                    context.succeeded(name, &object_name);
+                }
                 Err(error) => {
+                    running.end(Ended::Failed);
                     tracing::error!(error = %daemon::log::chain(error), "Reconciler error");
                 }
             }
@@ -112,7 +123,7 @@ async fn run_controller<K, F, R>(
         .instrument(span)
     };
     controller
-        .with_config(Config::default().debounce(DEBOUNCE).concurrency(1))
+        .with_config(Config::default().debounce(DEBOUNCE).concurrency(CONCURRENT))
         .graceful_shutdown_on(async move { stopped.cancelled().await })
         .run(reconcile, move |object: Arc<K>, _: &Error, context: Arc<Context>| Action::requeue(context.failed(name, &object.name_any())), context)
         .for_each(|result| async move {

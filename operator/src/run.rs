@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use api::names;
 use daemon::lease::{self, Params};
+use daemon::metrics::requests::Requests;
 use goflags::command_line;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
@@ -127,7 +128,8 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 async fn serve(args: &Args) -> anyhow::Result<()> {
     daemon::client::install_crypto_provider();
     let stop = daemon::shutdown::token().context("failed to listen for signals")?;
-    let client = client(args).await?;
+    let metrics = Metrics::default();
+    let client = client(args, &metrics.shared.requests).await?;
     let platform = platform::detect(&client, args.text("platform")).await?;
     let version = platform::version(&client, platform, args.text("platform-version")).await?;
     tracing::info!(%platform, %version, "Platform");
@@ -140,7 +142,6 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         tracing::warn!("No webhooks are served: the API server needs none to convert versions");
     }
     let namespace = environment("NAMESPACE").unwrap_or_else(|| names::DEFAULT_NAMESPACE.into());
-    let metrics = Metrics::default();
     let tls = platform::tls(&client, platform).await?;
     let installation = Installation {
         image: own_pod::exporter_image(&client, &namespace, args).await,
@@ -198,7 +199,9 @@ async fn run_as_leader(
         renew_deadline: Duration::from_secs(10),
         retry_period: Duration::from_secs(2),
     };
-    let Some(leadership) = lease::acquire(context.client.clone(), params, stop).await else {
+    let status = &context.metrics.shared.leadership;
+    let Some(leadership) = lease::acquire(context.client.clone(), params, status, stop).await
+    else {
         return Ok(());
     };
     let lost = leadership.lost();
@@ -219,12 +222,13 @@ async fn run_as_leader(
     Ok(())
 }
 
-async fn client(args: &Args) -> anyhow::Result<Client> {
+async fn client(args: &Args, requests: &Requests) -> anyhow::Result<Client> {
     let given = args.text("kubeconfig");
     let path = if given.is_empty() {
         environment("KUBECONFIG")
     } else {
         Some(given.to_owned())
     };
-    Ok(daemon::client::client(path.as_deref().map(Path::new)).await?)
+    let config = daemon::client::config(path.as_deref().map(Path::new)).await?;
+    Ok(daemon::client::counted(config, requests)?)
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use daemon::admin::Checks;
 use daemon::log::chain;
 use daemon::rate::Bucket;
+use daemon::metrics::requests::Requests;
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -60,6 +61,8 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&identity.node, &mut registry);
+    let shared = daemon::metrics::Shared::default();
+    shared.register(&mut registry);
     let exclude_terminal = config.resource_monitor.exclude_terminal_pods;
     let pods = PodInfo {
         terminal: exclude_terminal.then(TerminalPods::default),
@@ -70,7 +73,7 @@ pub(crate) async fn run(
         publisher,
         reporter,
         client,
-    } = writers(&config, &identity, &metrics).await?;
+    } = writers(&config, &identity, &metrics, &shared.requests).await?;
     let notifications = notifications(&config.topology_exporter)?;
     let mut checks = Checks::new();
     let ready = checks.ready("published");
@@ -167,6 +170,7 @@ async fn writers(
     config: &Config,
     identity: &Identity,
     metrics: &Metrics,
+    requests: &Requests,
 ) -> anyhow::Result<Writers> {
     let own_pod = if config.topology_exporter.pod_readiness_enable {
         let given = |value: &Option<String>, name: &str| {
@@ -193,7 +197,8 @@ async fn writers(
         .map_err(|error| failed(&error))?;
     // each cycle retries failures itself, and counts the retries
     client_config.default_retry = false;
-    let client = kube::Client::try_from(client_config).map_err(|error| failed(&error))?;
+    let client =
+        daemon::client::counted(client_config, requests).map_err(|error| failed(&error))?;
     let publisher = publishing.then(|| {
         let options = Options {
             name: config.nrt_updater.hostname.clone(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use labels::{
     AttemptLabels, KindLabel, MoveLabels, PointLabels, QueueLabel, RejectionLabels, StateLabel,
-    TypeLabel, UnschedulableLabels, WriteLabels, class,
+    TriesLabel, TypeLabel, UnschedulableLabels, WriteLabels, class,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -26,10 +26,10 @@ pub use labels::{AttemptResult, Point, Status, Written};
 #[derive(Clone, Debug)]
 pub struct Metrics {
     attempts: Family<AttemptLabels, Counter>,
-    attempt_seconds: Histogram,
+    attempt_seconds: Family<AttemptLabels, Histogram>,
     algorithm_seconds: Histogram,
     point_seconds: Family<PointLabels, Histogram>,
-    sli_seconds: Histogram,
+    sli_seconds: Family<TriesLabel, Histogram>,
     attempts_per_pod: Histogram,
     preemption_attempts: Counter,
     preemption_victims: Histogram,
@@ -48,15 +48,18 @@ pub struct Metrics {
 impl Metrics {
     /// Creates and registers all metrics.
     pub fn new(registry: &mut Registry) -> Self {
-        let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 15));
         let metrics = Self {
             attempts: Family::default(),
-            attempt_seconds: seconds(),
+            attempt_seconds: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.001, 2.0, 15))
+            }),
             algorithm_seconds: Histogram::new(exponential_buckets(0.000_01, 2.0, 16)),
             point_seconds: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.000_1, 2.0, 12))
             }),
-            sli_seconds: Histogram::new(exponential_buckets(0.01, 2.0, 20)),
+            sli_seconds: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.01, 2.0, 20))
+            }),
             attempts_per_pod: Histogram::new(exponential_buckets(1.0, 2.0, 5)),
             preemption_attempts: Counter::default(),
             preemption_victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
@@ -188,13 +191,13 @@ impl Metrics {
 
     /// Records the end of an attempt; `duration` counts from popping the pod.
     pub fn attempt(&self, result: AttemptResult, profile: &str, duration: Duration) {
-        self.attempts
-            .get_or_create(&AttemptLabels {
-                result,
-                profile: profile.to_owned(),
-            })
-            .inc();
-        self.attempt_seconds.observe(duration.as_secs_f64());
+        let labels = AttemptLabels {
+            result,
+            profile: profile.to_owned(),
+        };
+        self.attempts.get_or_create(&labels).inc();
+        let seconds = self.attempt_seconds.get_or_create(&labels);
+        seconds.observe(duration.as_secs_f64());
     }
 
     /// Records that a node was ruled out.
@@ -225,7 +228,8 @@ impl Metrics {
 
     /// Records that a pod was bound, with the time since it was queued and the number of attempts.
     pub fn scheduled(&self, since_queued: Duration, attempts: u32) {
-        self.sli_seconds.observe(since_queued.as_secs_f64());
+        let seconds = self.sli_seconds.get_or_create(&TriesLabel::new(attempts));
+        seconds.observe(since_queued.as_secs_f64());
         self.attempts_per_pod.observe(f64::from(attempts));
     }
 
@@ -319,6 +323,9 @@ mod tests {
             "topo",
             Duration::from_millis(1),
         );
+        for attempts in [1, 14, 15, 90] {
+            metrics.scheduled(Duration::from_secs(1), attempts);
+        }
         metrics.sizes(
             Lengths {
                 active: 2,
@@ -344,6 +351,11 @@ mod tests {
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
         for line in [
             r#"scheduler_schedule_attempts_total{result="unschedulable",profile="topo"} 1"#,
+            r#"scheduler_scheduling_attempt_duration_seconds_count{result="unschedulable",profile="topo"} 1"#,
+            r#"scheduler_pod_scheduling_sli_duration_seconds_count{attempts="1"} 1"#,
+            r#"scheduler_pod_scheduling_sli_duration_seconds_count{attempts="14"} 1"#,
+            r#"scheduler_pod_scheduling_sli_duration_seconds_count{attempts="15+"} 2"#,
+            "scheduler_pod_scheduling_attempts_count 4",
             r#"scheduler_pending_pods{queue="active"} 2"#,
             r#"scheduler_queue_incoming_pods_total{queue="backoff",event="AssignedPodDelete"} 3"#,
             r#"scheduler_unschedulable_pods{plugin="NodePorts",profile="topo"} 4"#,

@@ -11,6 +11,8 @@ use anyhow::Context as _;
 use daemon::admin::Checks;
 use daemon::guard::{Guard, Lifetimes};
 use daemon::lease;
+use daemon::metrics::requests::Requests as RequestCounts;
+use daemon::metrics::{Leadership, Shared};
 use kube::Client;
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
@@ -102,11 +104,13 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
+    let shared = Shared::default();
+    shared.register(&mut registry);
     let mut checks = Checks::new();
     let synced = checks.ready("sched-handler-sync");
     let mut tasks = JoinSet::new();
     let endpoint = Endpoint::open(&args)?;
-    let clients = Clients::connect(&args, &config).await?;
+    let clients = Clients::connect(&args, &config, &shared.requests).await?;
     if let Some(endpoint) = endpoint {
         let lifetimes = Lifetimes {
             user: args.authentication_token_webhook_cache_ttl,
@@ -167,7 +171,12 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut engine = Engine::new(core, requests, dump);
 
     let election = args.leader_election(&config.leader_election);
-    let leadership = tokio::spawn(acquire_lease(clients.lease, election, host, stop.clone()));
+    let candidate = Candidate {
+        client: clients.lease,
+        host,
+        status: shared.leadership,
+    };
+    let leadership = tokio::spawn(candidate.acquire_lease(election, stop.clone()));
     let ended = engine.run(changes, &synced, leadership, &stop).await?;
     tracing::info!("Finishing pending bindings and reports");
     stop.cancel();
@@ -203,7 +212,11 @@ struct Clients {
 }
 
 impl Clients {
-    async fn connect(args: &Args, config: &Configuration) -> anyhow::Result<Self> {
+    async fn connect(
+        args: &Args,
+        config: &Configuration,
+        requests: &RequestCounts,
+    ) -> anyhow::Result<Self> {
         let kubeconfig = config
             .client_connection
             .kubeconfig
@@ -212,14 +225,14 @@ impl Clients {
             .or_else(|| args.kubeconfig.clone());
         let connection = args.client_connection(&config.client_connection);
         let connect = || async {
-            limit::client(kubeconfig.as_deref(), &args.master, &connection)
+            limit::client(kubeconfig.as_deref(), &args.master, &connection, requests)
                 .await
                 .context("cannot reach the API server")
         };
         let (placing, reports, lease) = (connect().await?, connect().await?, connect().await?);
         let for_requests = |path: Option<PathBuf>, other: Client| async {
             match path {
-                Some(path) => limit::client(Some(&path), "", &connection)
+                Some(path) => limit::client(Some(&path), "", &connection, requests)
                     .await
                     .context("cannot create the client for authorization of metrics requests"),
                 None => Ok(other),
@@ -340,26 +353,30 @@ impl Endpoint {
     }
 }
 
-/// Waits for the lease, if leader election is enabled.
-async fn acquire_lease(
+/// Who wants the lease.
+struct Candidate {
     client: Client,
-    election: LeaderElection,
     host: String,
-    stop: CancellationToken,
-) -> Election {
-    if !election.enabled {
-        return Election::NotRequired;
+    status: Leadership,
+}
+
+impl Candidate {
+    /// Waits for the lease, if leader election is enabled.
+    async fn acquire_lease(self, election: LeaderElection, stop: CancellationToken) -> Election {
+        if !election.enabled {
+            return Election::NotRequired;
+        }
+        let params = lease::Params {
+            namespace: election.resource_namespace,
+            name: election.resource_name,
+            identity: format!("{}_{}", self.host, uuid::Uuid::new_v4()),
+            lease_duration: election.lease_duration,
+            renew_deadline: election.renew_deadline,
+            retry_period: election.retry_period,
+        };
+        let leadership = lease::acquire(self.client, params, &self.status, &stop).await;
+        leadership.map_or(Election::Stopped, Election::Leading)
     }
-    let params = lease::Params {
-        namespace: election.resource_namespace,
-        name: election.resource_name,
-        identity: format!("{host}_{}", uuid::Uuid::new_v4()),
-        lease_duration: election.lease_duration,
-        renew_deadline: election.renew_deadline,
-        retry_period: election.retry_period,
-    };
-    let leadership = lease::acquire(client, params, &stop).await;
-    leadership.map_or(Election::Stopped, Election::Leading)
 }
 
 /// Returns the host name of this pod or machine.

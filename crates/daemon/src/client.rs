@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+
+use crate::metrics::requests::Requests;
 
 /// The client cannot be created.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +90,14 @@ pub async fn config_for(kubeconfig: Option<&Path>, master: &str) -> Result<Confi
 /// Creates a client for [`config`].
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, Error> {
     Client::try_from(config(kubeconfig).await?).map_err(|source| Error::Build(Box::new(source)))
+}
+
+/// Creates a client whose requests are counted.
+pub fn counted(config: Config, requests: &Requests) -> Result<Client, Error> {
+    let layer = requests.layer(&config);
+    let builder =
+        ClientBuilder::try_from(config).map_err(|source| Error::Build(Box::new(source)))?;
+    Ok(builder.with_layer(&layer).build())
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::candidate::Candidate;
 use crate::log::chain;
+use crate::metrics::Leadership as Status;
 
 mod candidate;
 #[cfg(test)]
@@ -63,15 +64,17 @@ impl Leadership {
     }
 }
 
-/// Waits until this candidate holds the lease. Returns `None` if `stop` is cancelled first.
+/// Waits until this candidate holds the lease. Returns `None` if `stop` is cancelled first. `status` says whether it is held.
 pub async fn acquire(
     client: Client,
     params: Params,
+    status: &Status,
     stop: &CancellationToken,
 ) -> Option<Leadership> {
     let api = Api::namespaced(client, &params.namespace);
     let mut candidate = Candidate::new(api, params);
     tracing::info!(lease = %candidate.params.name, identity = %candidate.params.identity, "Attempting to acquire leader lease");
+    status.set(&candidate.params.name, false);
     loop {
         match candidate.try_acquire_or_renew().await {
             Ok(true) => break,
@@ -87,7 +90,13 @@ pub async fn acquire(
     }
     tracing::info!(lease = %candidate.params.name, identity = %candidate.params.identity, "Successfully acquired lease");
     let (lost, stop) = (CancellationToken::new(), CancellationToken::new());
-    let renewing = tokio::spawn(renew(candidate, lost.clone(), stop.clone()));
+    status.set(&candidate.params.name, true);
+    let (name, status) = (candidate.params.name.clone(), status.clone());
+    let held = renew(candidate, lost.clone(), stop.clone());
+    let renewing = tokio::spawn(async move {
+        held.await;
+        status.set(&name, false);
+    });
     Some(Leadership {
         lost,
         stop,

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use daemon::rate::Bucket;
+use daemon::metrics::requests::Requests;
 use kube::Client;
 use kube::client::ClientBuilder;
 use parking_lot::Mutex;
@@ -22,7 +23,7 @@ pub enum Error {
     Build(#[source] Box<kube::Error>),
 }
 
-/// Creates a client with its own rate limit. `master` is the URL of the API server, if it is not that of the kubeconfig. The client uses JSON, whatever content type is configured.
+/// Creates a client with its own rate limit, whose requests are counted. `master` is the URL of the API server, if it is not that of the kubeconfig. The client uses JSON, whatever content type is configured.
 ///
 /// # Errors
 /// When there is no usable kubeconfig, or it does not yield a client.
@@ -30,10 +31,13 @@ pub async fn client(
     kubeconfig: Option<&Path>,
     master: &str,
     connection: &ClientConnection,
+    requests: &Requests,
 ) -> Result<Client, Error> {
     let config = daemon::client::config_for(kubeconfig, master).await?;
+    let counted = requests.layer(&config);
     let builder =
         ClientBuilder::try_from(config).map_err(|source| Error::Build(Box::new(source)))?;
+    let builder = builder.with_layer(&counted);
     let Some(qps) = connection.qps else {
         return Ok(builder.build());
     };

@@ -21,6 +21,25 @@ pub(super) struct AttemptLabels {
     pub(super) profile: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct TriesLabel {
+    attempts: String,
+}
+
+impl TriesLabel {
+    /// Names a number of attempts. Large ones share a value, as in kube-scheduler: each value is a time series.
+    pub(super) fn new(attempts: u32) -> Self {
+        const MANY: u32 = 15;
+        Self {
+            attempts: if attempts < MANY {
+                attempts.to_string()
+            } else {
+                format!("{MANY}+")
+            },
+        }
+    }
+}
+
 /// An extension point whose duration is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[expect(missing_docs, reason = "the names are Kubernetes' own")]

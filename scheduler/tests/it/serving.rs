@@ -31,7 +31,14 @@ async fn health_is_for_everybody_and_metrics_for_those_who_may_read_them() {
         refused("403")
     );
     let metrics = ask(&scheduler, "/metrics", Some(&reader)).await.unwrap();
-    assert!(metrics.contains("scheduler_pending_pods"), "{metrics}");
+    for text in [
+        "# TYPE scheduler_topology_updates_total counter\n",
+        "scheduler_pending_pods{queue=\"active\"} 0\n",
+        "rest_client_requests_total{code=\"200\",method=\"GET\",host=\"",
+        "process_resident_memory_bytes ",
+    ] {
+        assert!(metrics.contains(text), "{text} not in\n{metrics}");
+    }
     assert_eq!(ask(&scheduler, "/configz", None).await, refused("403"));
     let config = ask(&scheduler, "/configz", Some(&reader)).await.unwrap();
     let config: serde_json::Value = serde_json::from_str(&config).unwrap();

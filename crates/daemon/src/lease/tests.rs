@@ -123,16 +123,22 @@ fn params(identity: &str) -> Params {
     }
 }
 
+/// Returns what the metric shows of the lease.
+fn shown(status: &Status) -> i64 {
+    status.of(&params("any").name)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_second_candidate_waits_until_the_first_releases() {
     let (store, stop) = (Store::default(), CancellationToken::new());
-    let first = acquire(store.client(), params("a"), &stop)
+    let (mine, theirs) = (Status::default(), Status::default());
+    let first = acquire(store.client(), params("a"), &mine, &stop)
         .await
         .expect("free lease");
     assert_eq!(store.holder().as_deref(), Some("a"));
     let second = tokio::spawn({
-        let (client, stop) = (store.client(), stop.clone());
-        async move { acquire(client, params("b"), &stop).await }
+        let (client, stop, status) = (store.client(), stop.clone(), theirs.clone());
+        async move { acquire(client, params("b"), &status, &stop).await }
     });
     sleep(Duration::from_mins(1)).await;
     assert_eq!(
@@ -140,8 +146,10 @@ async fn a_second_candidate_waits_until_the_first_releases() {
         Some("a"),
         "a renewed lease is not taken"
     );
+    assert_eq!((shown(&mine), shown(&theirs)), (1, 0));
     first.release().await;
     let second = second.await.expect("joined").expect("acquired");
+    assert_eq!((shown(&mine), shown(&theirs)), (0, 1));
     assert_eq!(store.holder().as_deref(), Some("b"));
     assert!(!second.lost().is_cancelled());
 }
@@ -149,12 +157,12 @@ async fn a_second_candidate_waits_until_the_first_releases() {
 #[tokio::test(start_paused = true)]
 async fn a_dead_holders_lease_is_taken_when_it_runs_out() {
     let (store, stop) = (Store::default(), CancellationToken::new());
-    let dead = acquire(store.client(), params("dead"), &stop)
+    let dead = acquire(store.client(), params("dead"), &Status::default(), &stop)
         .await
         .expect("free lease");
     dead.renewing.abort();
     let before = Instant::now();
-    acquire(store.client(), params("b"), &stop)
+    acquire(store.client(), params("b"), &Status::default(), &stop)
         .await
         .expect("acquired");
     assert!(before.elapsed() > Duration::from_secs(15));
@@ -167,12 +175,14 @@ async fn a_dead_holders_lease_is_taken_when_it_runs_out() {
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_cannot_renew_loses_within_the_deadline() {
     let (store, stop) = (Store::default(), CancellationToken::new());
-    let held = acquire(store.client(), params("a"), &stop)
+    let status = Status::default();
+    let held = acquire(store.client(), params("a"), &status, &stop)
         .await
         .expect("free lease");
     store.set_health(Health::Broken);
     let before = Instant::now();
     held.lost().cancelled().await;
+    assert_eq!(shown(&status), 0);
     assert!(
         before.elapsed() <= Duration::from_secs(14),
         "{:?}",
@@ -183,7 +193,7 @@ async fn a_holder_that_cannot_renew_loses_within_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_conflict_does_not_take_the_lease_from_its_holder() {
     let (store, stop) = (Store::default(), CancellationToken::new());
-    let held = acquire(store.client(), params("a"), &stop)
+    let held = acquire(store.client(), params("a"), &Status::default(), &stop)
         .await
         .expect("free lease");
     store.set_health(Health::Conflicting);
@@ -198,5 +208,9 @@ async fn a_cancelled_candidate_gives_up() {
     let (store, stop) = (Store::default(), CancellationToken::new());
     store.set_health(Health::Broken);
     stop.cancel();
-    assert!(acquire(store.client(), params("a"), &stop).await.is_none());
+    assert!(
+        acquire(store.client(), params("a"), &Status::default(), &stop)
+            .await
+            .is_none()
+    );
 }
