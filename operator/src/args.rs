@@ -76,6 +76,14 @@ pub enum Error {
         /// Value of the flag.
         value: String,
     },
+    /// The value of a switch is no boolean.
+    #[error("invalid boolean value {value:?} for -{name}: parse error")]
+    Switch {
+        /// Name of the flag.
+        name: String,
+        /// Value of the flag.
+        value: String,
+    },
     /// No hook reports this event.
     #[error("invalid value {0:?} for flag -handle-lifecycle-event: unknown event")]
     LifecycleEvent(String),
@@ -169,7 +177,10 @@ fn checked(name: &str, kind: Kind, value: String) -> Result<String, Error> {
     match kind {
         Kind::Switch => match goflags::boolean(&value) {
             Some(on) => Ok(on.to_string()),
-            None => Err(wrong(value)),
+            None => Err(Error::Switch {
+                name: name.into(),
+                value,
+            }),
         },
         Kind::Number if value.parse::<i32>().is_err() => Err(wrong(value)),
         Kind::Text
@@ -218,7 +229,7 @@ mod tests {
     #[rstest]
     #[case::unknown(&["-nonsense"], "flag provided but not defined: -nonsense")]
     #[case::no_value(&["-platform"], "flag needs an argument: -platform")]
-    #[case::no_switch_value(&["-leader-elect=maybe"], "invalid value \"maybe\" for flag -leader-elect: parse error")]
+    #[case::no_switch_value(&["-leader-elect=maybe"], "invalid boolean value \"maybe\" for -leader-elect: parse error")]
     #[case::no_number(&["-v", "x"], "invalid value \"x\" for flag -v: parse error")]
     #[case::three_dashes(&["---v"], "bad flag syntax: ---v")]
     #[case::event(&["-handle-lifecycle-event", "lunch"], "invalid value \"lunch\" for flag -handle-lifecycle-event: unknown event")]

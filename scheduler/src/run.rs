@@ -17,6 +17,7 @@ use kube::Client;
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
 use scheduler_config::configuration::{Configuration, LeaderElection};
+use scheduler_config::without_effect::WithoutEffect;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -282,7 +283,16 @@ fn read_config(args: &Args) -> anyhow::Result<Configuration> {
             .with_context(|| format!("cannot read {}", path.display()))?,
         None => DEFAULT_CONFIG.to_owned(),
     };
-    scheduler_config::parse(&text).context("cannot use the configuration")
+    let config = scheduler_config::parse(&text).context("cannot use the configuration")?;
+    for WithoutEffect {
+        field,
+        value,
+        instead,
+    } in scheduler_config::without_effect(&text)
+    {
+        tracing::info!(field, value, instead, "The field has no effect");
+    }
+    Ok(config)
 }
 
 /// What the endpoint serves.

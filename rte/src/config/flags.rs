@@ -311,22 +311,35 @@ pub(crate) fn set_flag(config: &mut Config, name: &str, value: &str) -> Result<(
             klog::Kind::Number => go_flags::number::<i64>(value).map(drop),
             klog::Kind::Text => Ok(()),
         };
-        return checked.map_err(|reason| Error::Value {
-            flag: flag.name,
-            value: value.to_owned(),
-            reason,
-        });
+        let is_switch = flag.kind == klog::Kind::Switch;
+        return checked.map_err(|reason| wrong(flag.name, is_switch, value, reason));
     }
     let Some(Flag { spec, effect }) = FLAGS.iter().find(|flag| flag.spec.name == name) else {
         return Err(Error::Words(command_line::Error::Undefined(
             name.to_owned(),
         )));
     };
-    effect.apply(config, value).map_err(|reason| Error::Value {
-        flag: spec.name,
-        value: value.to_owned(),
-        reason,
-    })
+    let is_switch = spec.kind == Kind::Bool;
+    let applied = effect.apply(config, value);
+    applied.map_err(|reason| wrong(spec.name, is_switch, value, reason))
+}
+
+/// Says that a value is not valid, in Go's words.
+fn wrong(flag: &'static str, is_switch: bool, value: &str, reason: String) -> Error {
+    let value = value.to_owned();
+    if is_switch {
+        Error::Switch {
+            flag,
+            value,
+            reason,
+        }
+    } else {
+        Error::Value {
+            flag,
+            value,
+            reason,
+        }
+    }
 }
 
 impl Effect {

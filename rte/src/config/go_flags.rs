@@ -53,6 +53,16 @@ pub(crate) enum Error {
     /// The words cannot be split into flags.
     #[error(transparent)]
     Words(#[from] command_line::Error),
+    /// The value of a switch is no boolean.
+    #[error("invalid boolean value \"{value}\" for -{flag}: {reason}")]
+    Switch {
+        /// The flag.
+        flag: &'static str,
+        /// The value given.
+        value: String,
+        /// Why it is not valid.
+        reason: String,
+    },
     /// The value is not valid for the flag.
     #[error("invalid value \"{value}\" for flag -{flag}: {reason}")]
     Value {

@@ -405,7 +405,7 @@ fn every_flag_changes_a_setting_of_its_own() {
 #[rstest]
 #[case::bool(
     "--debug=maybe",
-    "invalid value \"maybe\" for flag -debug: parse error"
+    "invalid boolean value \"maybe\" for -debug: parse error"
 )]
 #[case::number(
     "--metrics-port=x",

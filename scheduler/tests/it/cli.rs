@@ -67,6 +67,15 @@ fn the_configuration_in_effect_is_written_out_and_reads_as_the_same() {
 }
 
 #[test]
+fn a_field_without_effect_is_named_once_in_the_log() {
+    let config = format!("{HEADER}parallelism: 7\n");
+    let output = run_with(&config, &["--secure-port=0"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let line = "\"The field has no effect\" field=\"parallelism\" value=\"7\"";
+    assert_eq!(stderr.matches(line).count(), 1, "{stderr}");
+}
+
+#[test]
 fn the_log_is_text_and_json_by_switch() {
     let output = run(&["--config=/nowhere/config.yaml"]);
     let text = String::from_utf8_lossy(&output.stderr);
