@@ -53,6 +53,18 @@ const FLAGS: &[Spec] = &[
     Spec(LOGGING_FORMAT, Kind::Text, "text"),
 ];
 
+const NO_WEBHOOK: &str = "no webhook is served, because versions are converted without one";
+/// Flags of the original that change nothing here, each with the reason. The default is what happens.
+const WITHOUT_EFFECT: [(&str, &str); 4] = [
+    ("enable-webhooks", NO_WEBHOOK),
+    ("webhook-port", NO_WEBHOOK),
+    ("enable-http2", NO_WEBHOOK),
+    (
+        "image-scheduler",
+        "the scheduler's image is in its resource",
+    ),
+];
+
 /// Returns all flags.
 fn specs() -> Vec<Spec> {
     let klog = klog::FLAGS.map(|flag| Spec(flag.name, flag.kind, flag.default));
@@ -127,12 +139,16 @@ impl Args {
         self.text(name) == "true"
     }
 
-    /// Returns a warning for each flag of klog that asks for something that does not happen here.
+    /// Returns a warning for each flag that asks for something that does not happen here.
     pub fn warnings(&self) -> Vec<String> {
-        klog::FLAGS
+        let own = FLAGS.iter().filter_map(|Spec(name, _, default)| {
+            let (_, reason) = WITHOUT_EFFECT.iter().find(|(flag, _)| flag == name)?;
+            (self.text(name) != *default).then(|| format!("flag -{name} has no effect: {reason}"))
+        });
+        let klog = klog::FLAGS
             .iter()
-            .filter_map(|flag| flag.warning(self.text(flag.name)))
-            .collect()
+            .filter_map(|flag| flag.warning(self.text(flag.name)));
+        own.chain(klog).collect()
     }
 
     /// Returns the format of the log.
@@ -242,6 +258,21 @@ mod tests {
     #[test]
     fn reading_stops_at_the_first_word_that_is_no_flag() {
         assert_eq!(parse(&["word", "-nonsense"]).unwrap(), parse(&[]).unwrap());
+    }
+
+    #[rstest]
+    #[case::none(&["-v=4", "-enable-metrics=false"], &[])]
+    #[case::as_it_is_anyway(&["-webhook-port=9443", "-logtostderr=true", "-image-scheduler="], &[])]
+    #[case::back_to_what_it_is_anyway(&["-webhook-port=1", "-webhook-port=9443"], &[])]
+    #[case::several(
+        &["-image-scheduler", "i", "-webhook-port=1"],
+        &[
+            "flag -webhook-port has no effect: no webhook is served, because versions are converted without one",
+            "flag -image-scheduler has no effect: the scheduler's image is in its resource",
+        ]
+    )]
+    fn flags_that_change_nothing_are_named(#[case] arguments: &[&str], #[case] expected: &[&str]) {
+        assert_eq!(parse(arguments).unwrap().warnings(), expected);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use daemon::lease::{self, Params};
 use daemon::metrics::requests::Requests;
 use goflags::command_line;
 use kube::Client;
+use manifests::platform::Platform;
 use tokio_util::sync::CancellationToken;
 
 use self::own_pod::environment;
@@ -70,12 +71,6 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         tracing::info!(event, "handled");
         return ExitCode::SUCCESS;
     }
-    if args.is_on("render") {
-        return match render::render(&args) {
-            Ok(text) => print(&text),
-            Err(error) => failed(&error.into()),
-        };
-    }
     // the program mostly waits for the API server; one thread per CPU of a large node would only cost memory
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -84,6 +79,13 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.into()),
     };
+    daemon::client::install_crypto_provider();
+    if args.is_on("render") {
+        return match runtime.block_on(rendered(&args)) {
+            Ok(text) => print(&text),
+            Err(error) => failed(&error),
+        };
+    }
     match runtime.block_on(serve(&args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
@@ -101,7 +103,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Args, ExitCode> {
         let heading = if help {
             String::new()
         } else {
-            format!("{}\n", daemon::log::distinct_chain(&error))
+            format!("{}\n", daemon::log::chain(&error))
         };
         // a failed write to stderr cannot be reported anywhere
         let _ = write!(std::io::stderr().lock(), "{heading}{}", usage(PROGRAM));
@@ -125,8 +127,29 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Renders the objects for the platform that the flag names, or else for that of the cluster (operator.md 2.4). Without a cluster to ask, that
+/// is plain Kubernetes.
+async fn rendered(args: &Args) -> anyhow::Result<String> {
+    let given = args.text("platform");
+    let platform = match Platform::parse(given) {
+        Some(platform) => platform,
+        None if args.is_on("render-nrt-crd") => Platform::default(),
+        None => match client(args, &Requests::default()).await {
+            Ok(client) => platform::detect(&client, given)
+                .await
+                .context("name the platform with -platform to render without the cluster")?,
+            Err(daemon::client::Error::InCluster(_)) => {
+                let platform = Platform::default();
+                tracing::info!(%platform, "No cluster to ask, rendered for the default platform");
+                platform
+            }
+            Err(error) => return Err(error.into()),
+        },
+    };
+    Ok(render::render(args, platform)?)
+}
+
 async fn serve(args: &Args) -> anyhow::Result<()> {
-    daemon::client::install_crypto_provider();
     let stop = daemon::shutdown::token().context("failed to listen for signals")?;
     let metrics = Metrics::default();
     let client = client(args, &metrics.shared.requests).await?;
@@ -137,9 +160,6 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         let version = platform::short(&version);
         print(&format!("platform={platform} version={version}\n"));
         return Ok(());
-    }
-    if args.is_on("enable-webhooks") {
-        tracing::warn!("No webhooks are served: the API server needs none to convert versions");
     }
     let namespace = environment("NAMESPACE").unwrap_or_else(|| names::DEFAULT_NAMESPACE.into());
     let tls = platform::tls(&client, platform).await?;
@@ -152,6 +172,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         api_server_ports: own_pod::api_server_ports(),
         forwards_pool_conditions: args.is_on("enable-mcp-conds-fwd"),
         lists_active_pods: platform::lists_active_pods(platform, &version),
+        version,
     };
     let context = Context::new(
         client.clone(),
@@ -222,7 +243,7 @@ async fn run_as_leader(
     Ok(())
 }
 
-async fn client(args: &Args, requests: &Requests) -> anyhow::Result<Client> {
+async fn client(args: &Args, requests: &Requests) -> Result<Client, daemon::client::Error> {
     let given = args.text("kubeconfig");
     let path = if given.is_empty() {
         environment("KUBECONFIG")
@@ -230,5 +251,5 @@ async fn client(args: &Args, requests: &Requests) -> anyhow::Result<Client> {
         Some(given.to_owned())
     };
     let config = daemon::client::config(path.as_deref().map(Path::new)).await?;
-    Ok(daemon::client::counted(config, requests)?)
+    daemon::client::counted(config, requests)
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use daemon::admin::Checks;
 use daemon::log::chain;
-use daemon::rate::Bucket;
 use daemon::metrics::requests::Requests;
+use daemon::rate::Bucket;
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;

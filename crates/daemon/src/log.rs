@@ -1,6 +1,5 @@
 //! Structured logs on stderr, in klog's text or in Kubernetes' JSON. `lines` writes a line, `fields` what it says.
 
-use std::fmt;
 use std::str::FromStr;
 
 use tracing::Subscriber;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use daemon::rate::Bucket;
 use daemon::metrics::requests::Requests;
+use daemon::rate::Bucket;
 use kube::Client;
 use kube::client::ClientBuilder;
 use parking_lot::Mutex;

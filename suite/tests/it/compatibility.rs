@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::discovery::{Discovery, Scope};
-use kube::{Client, Config, ResourceExt as _};
+use kube::{Client, Config};
 use serde::Deserialize;
 use suite::binaries;
 use testbed::lane::Lane;
@@ -181,7 +181,7 @@ impl Stack<'_> {
         list.items
             .into_iter()
             .next()
-            .ok_or(format!("no pod with {label}"))
+            .ok_or_else(|| format!("no pod with {label}"))
     }
 
     async fn conditions(&self, whose: &str) -> Result<BTreeSet<String>, String> {
