@@ -72,8 +72,8 @@ pub const SCHEDULER_PLUGIN: &str = "NodeResourceTopologyMatch";
 
 /// Key of the configuration in the ConfigMaps of the exporter and the scheduler.
 pub const CONFIG_KEY: &str = "config.yaml";
-/// Key of the exporter's second file: settings of the kubelet's managers beside the topology manager. The original does not have it.
-pub const OTHER_MANAGERS_KEY: &str = "other-managers.yaml";
+/// Key of the exporter's second file: settings of the kubelet beside policy and scope of its topology manager. The original does not have it.
+pub const KUBELET_DETAILS_KEY: &str = "kubelet-details.yaml";
 /// Key of the `KubeletConfig` in a ConfigMap of a hosted cluster.
 pub const CONFIG_KEY_OF_HOSTED: &str = "config";
 /// Directory in pods for dumps of the fingerprint status.

@@ -1,6 +1,6 @@
 //! The extra file (rte.md 2.4): settings of the topology manager, and what to hide. The operator renders it into a `ConfigMap`.
 //!
-//! Beside it may be a second file of ours with the settings of the kubelet's other managers. They are not in the first one, because programs
+//! Beside it may be a second file of ours with more settings of the kubelet's managers. They are not in the first one, because programs
 //! that read it strictly would refuse it. Older operators of ours wrote them there all the same, so they are read from both.
 //!
 //! As in Go, keys match in any case, and unknown keys are ignored.

@@ -116,7 +116,7 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Error> {
     if !extra.as_os_str().is_empty() {
         let extra = allowed(&extra)?;
         extra_file::apply(&mut config, &extra).map_err(Error::Extra)?;
-        let managers = allowed(&extra.with_file_name(names::OTHER_MANAGERS_KEY))?;
+        let managers = allowed(&extra.with_file_name(names::KUBELET_DETAILS_KEY))?;
         extra_file::apply_managers(&mut config, &managers).map_err(Error::Extra)?;
     }
     environment::fill(&mut config, &keys, sources.variable);

@@ -269,11 +269,13 @@ fn configlets_that_are_links_are_read() {
 }
 
 /// Flaw 29: the number of NUMA nodes that the topology manager supports is one of its policy options.
-#[test]
-fn policy_options_are_read_from_the_extra_file() {
+#[rstest]
+#[case::first_file("extra/config.yaml")]
+#[case::second_file("extra/kubelet-details.yaml")]
+fn policy_options_are_read_from_the_extra_file_and_the_one_beside_it(#[case] file: &str) {
     let home = Home::new();
     home.write(
-        "extra/config.yaml",
+        file,
         "kubelet: {topologyManagerPolicyOptions: {max-allowable-numa-nodes: \"12\"}}",
     );
     let exporter = home.config("ROOT", &[]).topology_exporter;
@@ -302,7 +304,7 @@ fn managers_of_the_kubelet_are_read_from_the_file_beside_the_extra_one(
     let home = Home::new();
     home.write("extra/config.yaml", &format!("kubelet: {first}"));
     if let Some(second) = second {
-        home.write("extra/other-managers.yaml", &format!("kubelet: {second}"));
+        home.write("extra/kubelet-details.yaml", &format!("kubelet: {second}"));
     }
     let exporter = home.config("ROOT", &[]).topology_exporter;
     let found = exporter.resource_managers.as_ref();
@@ -456,7 +458,7 @@ fn unusable_configuration_is_an_error(#[case] line: &str, #[case] expected: &str
     "max-allowable-numa-nodes is not a number"
 )]
 #[case::bad_extra_type("extra/config.yaml", "podExclude: 3", "podExclude is not a list")]
-#[case::bad_managers("extra/other-managers.yaml", "kubelet: 3", "kubelet is not a mapping")]
+#[case::bad_managers("extra/kubelet-details.yaml", "kubelet: 3", "kubelet is not a mapping")]
 #[case::bad_daemon_yaml("daemon/config.yaml", "a: [", "cannot parse")]
 #[case::string(
     "daemon/config.yaml",

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use api::operator::NamespacedName;
 use api::{labels, names};
 use k8s_openapi::api::core::v1::ConfigMap;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::meta;
 
-/// Settings of a pool's kubelets, with their names in a `KubeletConfiguration`. The original's exporter knows those of the topology manager
-/// only; ours publishes the others too, so that the scheduler can decide like these managers.
+/// Settings of a pool's kubelets, with their names in a `KubeletConfiguration`. The original's exporter knows policy and scope of the topology
+/// manager only; ours publishes the others too, so that the scheduler can decide like these managers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeletSettings {
@@ -29,9 +29,24 @@ pub struct KubeletSettings {
     /// Policy of the topology manager; empty when unknown.
     #[serde(default)]
     pub topology_manager_policy: String,
+    /// The option of the topology manager that the exporter publishes, [`MAX_NUMA_NODES`], if it is set. Kubelets that differ in others are alike
+    /// to a scheduler.
+    #[serde(default, deserialize_with = "published_options")]
+    pub topology_manager_policy_options: BTreeMap<String, String>,
     /// Scope of the topology manager; empty when unknown.
     #[serde(default)]
     pub topology_manager_scope: String,
+}
+
+/// Option of the topology manager: machines with more NUMA zones than it says are not aligned (kubelet-node.md 5.1).
+const MAX_NUMA_NODES: &str = "max-allowable-numa-nodes";
+
+fn published_options<'de, D: Deserializer<'de>>(
+    options: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    let mut options = Option::<BTreeMap<String, String>>::deserialize(options)?.unwrap_or_default();
+    options.retain(|name, _| name == MAX_NUMA_NODES);
+    Ok(options)
 }
 
 /// Content of the first file. The keys are sorted because every writer of this file sorts them.
@@ -63,19 +78,21 @@ struct Exclude<'a> {
 
 /// Content of the second file. Its section is called as in the first one.
 #[derive(Serialize)]
-struct OtherFile<'a> {
-    kubelet: OtherManagers<'a>,
+struct DetailsFile<'a> {
+    kubelet: Details<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OtherManagers<'a> {
+struct Details<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     cpu_manager_policy: &'a str,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     cpu_manager_policy_options: &'a BTreeMap<String, String>,
     #[serde(skip_serializing_if = "str::is_empty")]
     memory_manager_policy: &'a str,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    topology_manager_policy_options: &'a BTreeMap<String, String>,
 }
 
 /// Returns the ConfigMap of a pool.
@@ -107,9 +124,9 @@ pub fn config_map(
             pod_exclude,
         }),
     )]);
-    if let Some(others) = other_managers(kubelet) {
-        let text = yaml(&OtherFile { kubelet: others });
-        data.insert(names::OTHER_MANAGERS_KEY.to_owned(), text);
+    if let Some(details) = details(kubelet) {
+        let text = yaml(&DetailsFile { kubelet: details });
+        data.insert(names::KUBELET_DETAILS_KEY.to_owned(), text);
     }
     let mut metadata = meta::namespaced(&names::rte_daemon_set(cr, pool), namespace);
     metadata.labels = Some(meta::labels([
@@ -123,15 +140,17 @@ pub fn config_map(
     }
 }
 
-/// Returns the settings of the other managers; `None` when none is known.
-fn other_managers(kubelet: &KubeletSettings) -> Option<OtherManagers<'_>> {
+/// Returns what is not in the first file; `None` when nothing of it is known.
+fn details(kubelet: &KubeletSettings) -> Option<Details<'_>> {
     let are_unknown = kubelet.cpu_manager_policy.is_empty()
         && kubelet.cpu_manager_policy_options.is_empty()
-        && kubelet.memory_manager_policy.is_empty();
-    (!are_unknown).then_some(OtherManagers {
+        && kubelet.memory_manager_policy.is_empty()
+        && kubelet.topology_manager_policy_options.is_empty();
+    (!are_unknown).then_some(Details {
         cpu_manager_policy: &kubelet.cpu_manager_policy,
         cpu_manager_policy_options: &kubelet.cpu_manager_policy_options,
         memory_manager_policy: &kubelet.memory_manager_policy,
+        topology_manager_policy_options: &kubelet.topology_manager_policy_options,
     })
 }
 
@@ -142,6 +161,27 @@ fn yaml(content: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn largest_number_of_zones_is_carried_and_no_other_option() {
+        let kubelet = serde_json::json!({
+            "topologyManagerPolicy": "restricted",
+            "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "12", "prefer-closest-numa-nodes": "true"},
+        });
+        let kubelet: KubeletSettings = serde_json::from_value(kubelet).unwrap();
+        let data = config_map("a", "b", "ns", &kubelet, &[]).data.unwrap();
+        assert_eq!(
+            data["config.yaml"],
+            "kubelet:\n  topologyManagerPolicy: restricted\n"
+        );
+        assert_eq!(
+            data["kubelet-details.yaml"],
+            "kubelet:\n  topologyManagerPolicyOptions:\n    max-allowable-numa-nodes: '12'\n"
+        );
+        let without = serde_json::json!({"topologyManagerPolicyOptions": null});
+        let without: KubeletSettings = serde_json::from_value(without).unwrap();
+        assert_eq!(without, KubeletSettings::default());
+    }
 
     #[test]
     fn file_has_sorted_keys_and_leaves_out_what_is_empty() {
@@ -194,6 +234,7 @@ mod tests {
             cpu_manager_policy: "static".into(),
             cpu_manager_policy_options: [("full-pcpus-only".into(), "true".into())].into(),
             memory_manager_policy: "Static".into(),
+            topology_manager_policy_options: BTreeMap::new(),
             topology_manager_policy: "restricted".into(),
             topology_manager_scope: "container".into(),
         };
@@ -205,7 +246,7 @@ mod tests {
         };
         assert_eq!(first.kubelet, expected);
         assert_eq!(
-            data["other-managers.yaml"],
+            data["kubelet-details.yaml"],
             "kubelet:\n  cpuManagerPolicy: static\n  cpuManagerPolicyOptions:\n    full-pcpus-only: 'true'\n  memoryManagerPolicy: Static\n"
         );
     }

@@ -105,7 +105,8 @@ mod tests {
     #[test]
     fn settings_that_exporters_need_are_read_and_no_others() {
         let text = r#"{"kubeletconfig": {"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
-            "memoryManagerPolicy": "Static", "topologyManagerPolicy": "restricted", "topologyManagerScope": "pod", "maxPods": 110}}"#;
+            "memoryManagerPolicy": "Static", "topologyManagerPolicy": "restricted", "topologyManagerScope": "pod",
+            "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "9"}, "maxPods": 110}}"#;
         let answer: Configz = serde_json::from_str(text).unwrap();
         assert_eq!(
             answer.kubeletconfig,
@@ -114,6 +115,8 @@ mod tests {
                 cpu_manager_policy_options: [("full-pcpus-only".into(), "true".into())].into(),
                 memory_manager_policy: "Static".into(),
                 topology_manager_policy: "restricted".into(),
+                topology_manager_policy_options: [("max-allowable-numa-nodes".into(), "9".into())]
+                    .into(),
                 topology_manager_scope: "pod".into()
             }
         );

@@ -56,8 +56,8 @@ fn differing(settings: &KubeletSettings, answers: &[(String, KubeletSettings)]) 
 
 /// Describes how the settings of a kubelet differ from those of the others.
 fn difference(others: &KubeletSettings, kubelet: &KubeletSettings) -> String {
-    let options = |settings: &KubeletSettings| {
-        let options = settings.cpu_manager_policy_options.iter();
+    let options = |options: &BTreeMap<String, String>| {
+        let options = options.iter();
         let options: Vec<String> = options
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
@@ -71,8 +71,8 @@ fn difference(others: &KubeletSettings, kubelet: &KubeletSettings) -> String {
         ),
         (
             "cpuManagerPolicyOptions",
-            &options(kubelet),
-            &options(others),
+            &options(&kubelet.cpu_manager_policy_options),
+            &options(&others.cpu_manager_policy_options),
         ),
         (
             "memoryManagerPolicy",
@@ -83,6 +83,11 @@ fn difference(others: &KubeletSettings, kubelet: &KubeletSettings) -> String {
             "topologyManagerPolicy",
             &kubelet.topology_manager_policy,
             &others.topology_manager_policy,
+        ),
+        (
+            "topologyManagerPolicyOptions",
+            &options(&kubelet.topology_manager_policy_options),
+            &options(&others.topology_manager_policy_options),
         ),
         (
             "topologyManagerScope",
