@@ -6,9 +6,7 @@ use cluster_spec::flavour::Flavour;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
-};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use rstest::rstest;
 use serde_json::{Value, json};
 use testbed::lane::Lane;
@@ -17,6 +15,7 @@ use crate::cluster::Cluster;
 use crate::exporters::{CR, DS_A, DS_B, conditions, cr, make_ready};
 
 mod kubelet_configs;
+mod machine_configs;
 
 const MACHINE_CONFIG_A: &str = "51-numaresourcesoperator-numa-a";
 const SELECTS_A: &str = "pools.operator.machineconfiguration.openshift.io/numa-a";
@@ -272,51 +271,6 @@ async fn legacy_policy_is_installed_awaited_and_removed() {
     openshift.pool_has("numa-a", &["00-worker"], "True").await;
     openshift.pods_carry(DS_A, scc, is_v2).await;
     openshift.becomes_available().await;
-}
-
-/// Each change of it would restart all machines of the pool.
-#[tokio::test(flavor = "multi_thread")]
-async fn machine_configuration_of_another_program_stays_while_its_policy_suffices() {
-    const ROLE: &str = "machineconfiguration.openshift.io/role";
-    let custom = json!({"nodeGroups": [
-        {"poolName": "numa-a", "annotations": {CUSTOM_POLICY: "custom"}},
-    ]});
-    let openshift = OpenShift::start(Flavour::Openshift, &custom).await;
-    let configs: Api<MachineConfig> = Api::all(openshift.cluster.client.clone());
-    let ours = openshift.cluster.appears(&configs, MACHINE_CONFIG_A).await;
-    let units = json!([{"name": "rte-selinux-policy-install.service", "enabled": true,
-        "contents": "[Service]\nExecStart=/usr/sbin/semodule -i /etc/selinux/rte.cil\n"}]);
-    let change = async |patch: Value| {
-        let params = PatchParams::default();
-        configs
-            .patch(MACHINE_CONFIG_A, &params, &Patch::Merge(patch))
-            .await
-            .unwrap();
-    };
-    // the label comes back, which shows that the operator has looked at it
-    change(json!({"metadata": {"labels": {ROLE: null}}, "spec": {"config": {"systemd": {"units": units}}}})).await;
-    let seen = openshift.cluster.eventually(|| async {
-        let live = configs.get(MACHINE_CONFIG_A).await.unwrap();
-        if live.labels().contains_key(ROLE) {
-            Ok(live)
-        } else {
-            Err(format!("{:?}", live.metadata))
-        }
-    });
-    let seen = seen.await;
-    assert_eq!(seen.spec.config["systemd"]["units"], units);
-    assert_eq!(seen.spec.config["storage"], ours.spec.config["storage"]);
-
-    change(json!({"spec": {"config": {"storage": {"files": []}}}})).await;
-    let repaired = openshift.cluster.eventually(|| async {
-        let live = configs.get(MACHINE_CONFIG_A).await.unwrap();
-        if live.spec == ours.spec {
-            Ok(())
-        } else {
-            Err(live.spec.config.to_string())
-        }
-    });
-    repaired.await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
