@@ -1,5 +1,6 @@
 //! The command line (scheduler.md 7.9): kube-scheduler's flags, with one or two dashes.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -24,16 +25,16 @@ mod accepted;
 )]
 pub struct Args {
     /// File with a KubeSchedulerConfiguration
-    #[arg(long)]
+    #[arg(long, value_parser = path)]
     pub config: Option<PathBuf>,
     /// File to write the configuration in effect to, every default filled in, instead of placing pods
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path)]
     pub write_config_to: Option<PathBuf>,
     /// URL of the API server, instead of that in the kubeconfig
     #[arg(long, value_name = "URL", default_value = "")]
     pub master: String,
     /// Kubeconfig to use when the configuration names none; not needed inside a cluster
-    #[arg(long)]
+    #[arg(long, value_parser = path)]
     pub kubeconfig: Option<PathBuf>,
     /// Verbosity: 2 decisions, 4 reasons, 6 data, 8 everything
     #[arg(short = 'v', long = "v", default_value_t = 0)]
@@ -52,10 +53,10 @@ pub struct Args {
     #[arg(long, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = boolean)]
     pub permit_port_sharing: bool,
     /// Certificate to serve with; without one it is self-signed
-    #[arg(long)]
+    #[arg(long, value_parser = path)]
     pub tls_cert_file: Option<PathBuf>,
     /// Key of the certificate
-    #[arg(long)]
+    #[arg(long, value_parser = path)]
     pub tls_private_key_file: Option<PathBuf>,
     /// Certificate and key for some host names: CERT,KEY or CERT,KEY:NAME,*.DOMAIN; may be repeated
     #[arg(long, value_name = "FILES", action = ArgAction::Append)]
@@ -94,14 +95,14 @@ pub struct Args {
     version: Option<bool>,
 
     /// Kubeconfig for the authorization of metrics requests [default: the scheduler's own client]
-    #[arg(long)]
+    #[arg(long, value_parser = path)]
     pub authorization_kubeconfig: Option<PathBuf>,
     /// Paths that need no authorization; a trailing * matches any suffix
     #[arg(long, value_delimiter = ',', default_values_t = OPEN_PATHS.map(str::to_owned))]
     pub authorization_always_allow_paths: Vec<String>,
 
     /// Kubeconfig for asking who sends a metrics request [default: as for its authorization]
-    #[arg(long)]
+    #[arg(long, value_parser = path)]
     pub authentication_kubeconfig: Option<PathBuf>,
     /// How long an answer about a token is kept
     #[arg(long, value_parser = duration, default_value = "10s")]
@@ -125,6 +126,15 @@ pub struct Args {
     pub warnings: Vec<String>,
 }
 
+/// Reads a path. An empty one is as good as none, which [`Args::read`] makes of it.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the parser of the command line expects a result"
+)]
+fn path(text: &str) -> Result<PathBuf, Infallible> {
+    Ok(text.into())
+}
+
 /// Reads a boolean as Go does.
 fn boolean(text: &str) -> Result<bool, &'static str> {
     goflags::boolean(text).ok_or("expected true or false")
@@ -140,6 +150,9 @@ impl Args {
         let given = Self::full_command().try_get_matches_from(argv.into_iter().filter_map(word))?;
         let mut args = Self::from_arg_matches(&given)?;
         args.warnings = accepted::warnings(&given);
+        for path in args.paths() {
+            path.take_if(|path| path.as_os_str().is_empty());
+        }
         if args.config.is_some() {
             let ignored = [
                 ("kube-api-qps", args.kube_api_qps.is_some()),
@@ -152,6 +165,18 @@ impl Args {
             }
         }
         Ok(args)
+    }
+
+    fn paths(&mut self) -> [&mut Option<PathBuf>; 7] {
+        [
+            &mut self.config,
+            &mut self.write_config_to,
+            &mut self.kubeconfig,
+            &mut self.tls_cert_file,
+            &mut self.tls_private_key_file,
+            &mut self.authentication_kubeconfig,
+            &mut self.authorization_kubeconfig,
+        ]
     }
 
     /// Returns the command with all flags, those that change nothing among them.

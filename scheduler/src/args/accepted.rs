@@ -126,7 +126,7 @@ pub(super) fn warnings(given: &ArgMatches) -> Vec<String> {
         .filter(|flag| {
             is_given(flag.name)
                 && match flag.kind {
-                    Kind::Value => true,
+                    Kind::Value => last(given, flag.name) != Some(String::new()),
                     Kind::Switch(anyway) => last::<bool>(given, flag.name) != anyway,
                 }
         })

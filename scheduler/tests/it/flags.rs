@@ -126,6 +126,22 @@ fn flags_are_also_read_with_one_dash_and_with_underscores_and_those_of_klog_as_b
     assert_eq!(args.warnings.len(), 2, "{:?}", args.warnings);
 }
 
+#[test]
+fn an_empty_value_is_none() {
+    let args = read(&[
+        "--config=",
+        "--kubeconfig=",
+        "--authentication-kubeconfig=",
+        "--tls-cert-file",
+        "",
+        "--client-ca-file=",
+        "--master=",
+    ]);
+    let paths = [args.config, args.kubeconfig, args.authentication_kubeconfig];
+    assert_eq!(paths, [None, None, None]);
+    assert_eq!((args.tls_cert_file, args.warnings), (None, Vec::new()));
+}
+
 /// With a real kube-scheduler: its own help is the judge of the list.
 #[test]
 fn the_list_is_that_of_a_real_kube_scheduler() {
