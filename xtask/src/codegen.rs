@@ -8,6 +8,7 @@ use serde::Serialize;
 
 mod bundle;
 mod crds;
+mod exporter;
 mod install;
 mod kustomize;
 mod samples;
@@ -57,7 +58,8 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config");
     let mut files = crds::files()?;
     files.extend(kustomize::files(&files)?);
-    files.push(install::file()?);
+    files.extend(install::files()?);
+    files.extend(exporter::files()?);
     files.extend(samples::files()?);
     files.extend(bundle::files()?);
     let drifted = compare(&config, &files)?;

@@ -22,6 +22,7 @@ use crate::platform::Platform;
 use crate::{meta, network, rbac, to_value};
 
 pub mod rules;
+pub mod users;
 
 /// Name of the operator's ClusterRole and Role.
 const ROLE: &str = "numaresources-manager-role";

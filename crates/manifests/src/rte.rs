@@ -21,6 +21,7 @@ mod daemon_set;
 pub mod machine_config;
 mod security;
 mod selinux;
+pub mod standalone;
 
 /// Inputs that all pools share.
 #[derive(Clone, Debug)]

@@ -1,9 +1,11 @@
-//! `config/operator.yaml`: the plain installation of the operator, without the definitions.
+//! `config/operator.yaml`: the plain installation of the operator, without the definitions; `config/openshift/`: the same for OpenShift, with
+//! them.
 
 use api::names;
 use manifests::operator::{Options, Set};
+use manifests::platform::Platform;
 
-use super::File;
+use super::{File, kustomize};
 
 /// Returns the options that all rendered installations share.
 pub(super) fn options() -> Options {
@@ -18,7 +20,15 @@ pub(super) fn options() -> Options {
     }
 }
 
-/// Renders the file.
-pub(super) fn file() -> anyhow::Result<File> {
-    File::yaml("operator.yaml", &Set::new(&options()).objects())
+/// Renders the files. On OpenShift the pods have no user of their own, because the cluster gives each namespace its range.
+pub(super) fn files() -> anyhow::Result<Vec<File>> {
+    let openshift = Options {
+        platform: Platform::OpenShift,
+        ..options()
+    };
+    Ok(vec![
+        File::yaml("operator.yaml", &Set::new(&options()).objects())?,
+        kustomize::kustomization("openshift/", "Kustomization", &["../crd", "operator.yaml"])?,
+        File::yaml("openshift/operator.yaml", &Set::new(&openshift).objects())?,
+    ])
 }

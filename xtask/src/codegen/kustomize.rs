@@ -20,6 +20,7 @@ pub(super) fn files(definitions: &[File]) -> anyhow::Result<Vec<File>> {
         .collect();
     let policies = operator::network_policies(names::NAMESPACE, &[API_SERVER_PORT]);
     let policies: Vec<Value> = policies.iter().map(to_value).collect();
+    let roles = operator::users::roles().iter().map(to_value).collect();
     let mut files = vec![
         kustomization("", "Kustomization", &["crd", "operator.yaml"])?,
         kustomization("crd/", "Kustomization", &definitions)?,
@@ -27,6 +28,7 @@ pub(super) fn files(definitions: &[File]) -> anyhow::Result<Vec<File>> {
     for (directory, objects) in [
         ("network-policies", policies),
         ("monitoring", operator::monitoring(names::NAMESPACE)),
+        ("user-roles", roles),
     ] {
         let name = format!("{directory}.yaml");
         let inside = format!("{directory}/");
@@ -36,7 +38,11 @@ pub(super) fn files(definitions: &[File]) -> anyhow::Result<Vec<File>> {
     Ok(files)
 }
 
-fn kustomization(directory: &str, kind: &str, resources: &[&str]) -> anyhow::Result<File> {
+pub(super) fn kustomization(
+    directory: &str,
+    kind: &str,
+    resources: &[&str],
+) -> anyhow::Result<File> {
     let version = match kind {
         "Component" => "kustomize.config.k8s.io/v1alpha1",
         _ => "kustomize.config.k8s.io/v1beta1",

@@ -7,6 +7,7 @@ use apply::{Applier, Outcome};
 use manifests::platform::{Platform, TlsSettings};
 use manifests::rte::{Image, NodeSelection, Pool};
 use manifests::{operator, rte, scheduler, to_value};
+use rstest::rstest;
 use serde_json::Value;
 
 use crate::server;
@@ -64,14 +65,23 @@ fn objects() -> Vec<Value> {
     all.extend(operator::Set::new(&operator::Options::default()).objects());
     all.extend(rte::Set::new(&rte_options, &pools).objects());
     all.extend(scheduler::Set::new(&scheduler_options).unwrap().objects());
+    all.extend(operator::users::roles().iter().map(to_value));
     all
 }
 
+fn exporter_alone() -> Vec<Value> {
+    let mut all = vec![to_value(&api::crd::node_resource_topology())];
+    all.extend(rte::standalone::objects("registry.example/stack:1"));
+    all
+}
+
+#[rstest]
+#[case::operator_and_operands(objects())]
+#[case::exporter_alone(exporter_alone())]
 #[tokio::test]
-async fn every_object_is_accepted_and_is_right_at_once() {
+async fn every_object_is_accepted_and_is_right_at_once(#[case] all: Vec<Value>) {
     let plane = server().await;
     let client = plane.client().await.unwrap();
-    let all = objects();
     let applied = Applier::new(client.clone()).apply_all(&all).await.unwrap();
     assert!(
         applied

@@ -40,6 +40,42 @@ fn names_and_selectors_are_those_of_the_original() {
     assert_eq!(named, [manager, manager, leader]);
 }
 
+#[test]
+fn users_roles_let_viewers_read_and_editors_write_all_but_the_status() {
+    let roles: Vec<_> = operator::users::roles().iter().map(to_value).collect();
+    let names: Vec<&str> = roles
+        .iter()
+        .map(|role| role["metadata"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "numaresourcesoperator-editor-role",
+            "numaresourcesoperator-viewer-role",
+            "numaresourcesscheduler-editor-role",
+            "numaresourcesscheduler-viewer-role",
+        ]
+    );
+    let rule = |resource: &str, verbs: &[&str]| json!({"apiGroups": ["nodetopology.openshift.io"], "resources": [resource], "verbs": verbs});
+    assert_eq!(
+        roles[3]["rules"],
+        json!([
+            rule("numaresourcesschedulers", &["get", "list", "watch"]),
+            rule("numaresourcesschedulers/status", &["get"]),
+        ])
+    );
+    let all = [
+        "create", "delete", "get", "list", "patch", "update", "watch",
+    ];
+    assert_eq!(
+        roles[0]["rules"],
+        json!([
+            rule("numaresourcesoperators", &all),
+            rule("numaresourcesoperators/status", &["get"]),
+        ])
+    );
+}
+
 #[rstest]
 #[case::kubernetes(Platform::Kubernetes, true)]
 #[case::openshift(Platform::OpenShift, false)]
