@@ -134,12 +134,22 @@ async fn manifests_of_the_stack_are_applied_as_files_as_a_base_and_with_componen
     by_file.sort_unstable();
     by_base.sort_unstable();
     assert_eq!(by_file, by_base);
+    for directory in ["openshift", "exporter"] {
+        let directory = format!("{CONFIG}/{directory}");
+        let applied = cluster
+            .ok(&["apply", "--server-side", "-k", &directory])
+            .await;
+        assert!(
+            applied.contains("noderesourcetopologies.topology.node.k8s.io"),
+            "{applied}"
+        );
+    }
     let overlay = cluster.dir.path().join("overlay");
     std::fs::create_dir(&overlay).unwrap();
     let up = "../".repeat(overlay.components().count() - 1);
     let config = format!("{up}{}", &CONFIG[1..]);
     let text = format!(
-        "namespace: elsewhere\nresources: [{config}]\ncomponents: [{config}/network-policies, {config}/monitoring]\n"
+        "namespace: elsewhere\nresources: [{config}]\ncomponents: [{config}/network-policies, {config}/monitoring, {config}/user-roles]\n"
     );
     std::fs::write(overlay.join("kustomization.yaml"), text).unwrap();
     let rendered = cluster
@@ -148,6 +158,7 @@ async fn manifests_of_the_stack_are_applied_as_files_as_a_base_and_with_componen
     for wanted in [
         "kind: ServiceMonitor",
         "name: operator-default-deny-all",
+        "name: numaresourcesoperator-editor-role",
         "name: elsewhere",
     ] {
         assert!(rendered.contains(wanted), "no {wanted} in {rendered}");
