@@ -9,9 +9,16 @@ const TOPICS: &str = "config nonreg hostlevel resacct cache stall schedrst rteto
 /// Version of the program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Returns the output of `-version`.
+/// What `-version` prints after the program's name: version, commit, branch, language and date of the commit. Only builds of an image are told
+/// more than the version, so that no commit makes other builds compile anything again.
+const BUILD: &str = match option_env!("NUMARESOURCES_BUILD_LINE") {
+    Some(line) => line,
+    None => concat!(env!("CARGO_PKG_VERSION"), " unknown (devel) rust"),
+};
+
+/// Returns the output of `-version` (operator.md 2).
 pub fn line(program: &str) -> String {
-    format!("{program} {VERSION} {} ({}) rust", commit(), branch())
+    format!("{program} {BUILD}")
 }
 
 /// Returns the commit of the build; `unknown` if the build did not set it.

@@ -17,6 +17,13 @@ const USAGE_ERROR: u8 = 2;
 /// Exit code after any other error.
 const FATAL: u8 = 255;
 
+/// What `--version` prints after the program's name: version, commit, branch, language and date of the commit. Only builds of an image are told
+/// more than the version, so that no commit makes other builds compile anything again.
+const BUILD: &str = match option_env!("NUMARESOURCES_BUILD_LINE") {
+    Some(line) => line,
+    None => concat!(env!("CARGO_PKG_VERSION"), " unknown (devel) rust"),
+};
+
 /// Runs the exporter as a program. Takes the command line, including the program's name, and returns the exit code of the process
 /// (rte.md 2.1): 0 after SIGTERM, SIGINT, `--version` and the like, 2 after a usage error, 255 after an error at start.
 ///
@@ -30,7 +37,7 @@ pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {
     let has = |name: &str| args.flags.iter().rev().find(|(flag, _)| *flag == name);
     // as upstream, before the value is checked
     if has("version").is_some_and(|(_, value)| go_flags::boolean(value) != Ok(false)) {
-        return show(&format!("{PROGRAM} {}\n", env!("CARGO_PKG_VERSION")));
+        return show(&format!("{PROGRAM} {BUILD}\n"));
     }
     let variable = |name: &str| std::env::var(name).ok();
     let os_hostname = nix::unistd::gethostname()

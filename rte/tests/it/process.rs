@@ -248,7 +248,7 @@ async fn exit_codes_are_those_of_the_original() {
     let (code, stdout, _) = outcome(&scene, &["--version"], "").await;
     assert_eq!(code, Some(0));
     assert!(
-        stdout.starts_with("resource-topology-exporter "),
+        stdout.starts_with("resource-topology-exporter 0.") && stdout.ends_with(" (devel) rust\n"),
         "{stdout}"
     );
 

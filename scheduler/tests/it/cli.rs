@@ -23,10 +23,12 @@ const HEADER: &str =
     "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 
 #[test]
-fn version_goes_to_stdout() {
+fn version_commit_and_branch_go_to_stdout() {
     let output = run(&["-version"]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(String::from_utf8_lossy(&output.stdout).starts_with("numaresources-scheduler "));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("numaresources-scheduler 0."), "{text}");
+    assert!(text.ends_with(" (devel) rust\n"), "{text}");
 }
 
 #[test]

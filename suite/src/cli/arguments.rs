@@ -24,9 +24,16 @@ Examples:
 Exit codes: 0 all passed; 1 set-up failed; 2 a scenario failed; 127 usage error; 130 interrupted.
 Ctrl-C stops the running scenario, undoes what was changed and reports; a second one ends the program at once.";
 
+/// What `--version` prints after the program's name: version, commit, branch, language and date of the commit. Only builds of an image are told
+/// more than the version, so that no commit makes other builds compile anything again.
+const BUILD: &str = match option_env!("NUMARESOURCES_BUILD_LINE") {
+    Some(line) => line,
+    None => concat!(env!("CARGO_PKG_VERSION"), " unknown (devel) rust"),
+};
+
 /// Runs conformance scenarios of a NUMA-aware scheduling stack on a cluster, one after another.
 #[derive(Debug, Parser)]
-#[command(name = "numaresources-tests", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(name = "numaresources-tests", version = BUILD, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) command: Option<Command>,

@@ -126,11 +126,12 @@ async fn output(
 async fn version(ctx: &Context) -> Result<(), StepError> {
     ctx.step("the version is one", async {
         let text = output(ctx, &["--version"], &BTreeMap::new()).await?;
-        let version = text
+        // commit and branch may follow (rte.md 2.1)
+        let mut words = text
             .trim()
             .trim_start_matches("resource-topology-exporter")
-            .trim()
-            .trim_start_matches('v');
+            .split_whitespace();
+        let version = words.next().unwrap_or_default().trim_start_matches('v');
         let numbers: Vec<&str> = version
             .split(['-', '+'])
             .next()
