@@ -11,6 +11,7 @@ mod crds;
 mod exporter;
 mod install;
 mod kustomize;
+pub(crate) mod pushed;
 mod samples;
 
 /// First line of every rendered file.
@@ -48,6 +49,22 @@ impl File {
             path,
         })
     }
+
+    /// Writes the file below a directory.
+    fn write(&self, directory: &Path) -> anyhow::Result<()> {
+        let path = directory.join(&self.path);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)
+                .with_context(|| format!("failed to create {}", parent.display()))?;
+        }
+        std::fs::write(&path, &self.text)
+            .with_context(|| format!("failed to write {}", path.display()))
+    }
+}
+
+/// Returns the directory of all files.
+fn config() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../config")
 }
 
 /// Writes the files, or, with `check`, lists those that differ.
@@ -55,7 +72,7 @@ impl File {
 /// # Errors
 /// Returns an error if a file cannot be rendered or written, or, with `check`, if one differs or is no longer rendered.
 pub(crate) fn run(check: bool) -> anyhow::Result<()> {
-    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config");
+    let config = config();
     let mut files = crds::files()?;
     files.extend(kustomize::files(&files)?);
     files.extend(install::files()?);
@@ -82,13 +99,7 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
         );
     }
     for file in &files {
-        let path = config.join(&file.path);
-        if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory)
-                .with_context(|| format!("failed to create {}", directory.display()))?;
-        }
-        std::fs::write(&path, &file.text)
-            .with_context(|| format!("failed to write {}", path.display()))?;
+        file.write(&config)?;
     }
     for path in drifted
         .iter()

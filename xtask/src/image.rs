@@ -1,8 +1,8 @@
-//! The container image: every program of the project, linked statically, and nothing else.
+//! The container images: every program of the project, linked statically, and nothing else; one of them also has a shell.
 //!
-//! This module writes the archive itself, so that neither a base image nor a container tool is needed; podman and docker load it. With
-//! `--root` the same files are written to a directory, which the `Containerfile` copies. With `--test` podman runs the image as a cluster
-//! with the strictest policies would (see [`trial`]).
+//! This module writes the archives itself, so that neither a base image nor a container tool is needed; podman and docker load them. With
+//! `--root` the same files are written to directories, which the `Containerfile` copies. With `--test` podman runs the images as a cluster
+//! with the strictest policies would, and as CI systems do (see [`trial`]).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,36 +12,44 @@ use anyhow::{Context as _, bail, ensure};
 use programs::console::note;
 
 use self::archive::Layout;
+use self::build::Build;
+use self::contents::Contents;
 use self::origin::Origin;
+use self::push::Registry;
+use self::sbom::{Hashes, Linked};
+use self::shell::Shell;
 use self::size::Measured;
-use crate::cargo;
+use self::variant::{PROGRAMS, Variant};
+use crate::{cargo, codegen};
 
 mod archive;
+mod build;
 mod contents;
+mod labels;
+mod named;
 mod origin;
+mod push;
+mod sbom;
+mod shell;
 mod size;
 mod trial;
+mod variant;
 
-/// Image name in the manifests of a development cluster.
-const REFERENCE: &str = "localhost/numaresources/stack:dev";
 /// Cargo profile of the programs.
 const PROFILE: &str = "image";
-/// Packages with programs, and the programs, by cargo's names.
-const PROGRAMS: [(&str, &str); 3] = [
-    ("operator", "numaresources-operator"),
-    ("scheduler", "numaresources-scheduler"),
-    ("suite", "numaresources-tests"),
-];
 /// Largest size of all programs together, in bytes.
 const LARGEST: u64 = 80 * 1024 * 1024;
 
-/// What to make of the image.
+/// What to make of the images.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The archive; it holds the image for `podman load` and `docker load`.
-    #[arg(long, value_name = "FILE", default_value = "target/image/stack.tar")]
-    archive: PathBuf,
-    /// Lays the image's files out below a new directory, and writes no archive.
+    /// The images to make; all of them when left out.
+    #[arg(value_enum, value_name = "IMAGE")]
+    images: Vec<Variant>,
+    /// Directory of the archives; `podman load` and `docker load` read them.
+    #[arg(long, value_name = "DIR", default_value = "target/image")]
+    out: PathBuf,
+    /// Lays the images' files out in a new directory, each below its name, and writes no archive.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// Rust target to build for; the host's own with a static C library when left out.
@@ -50,22 +58,39 @@ pub(crate) struct Args {
     /// Takes the programs of this directory instead of building them.
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
-    /// Links what a development build compiled into an image for trials: takes seconds, not optimised for size.
+    /// A statically linked BusyBox for `tests-shell`; this machine's, or that of Debian's package busybox-static, when left out.
+    #[arg(long, value_name = "FILE")]
+    busybox: Option<PathBuf>,
+    /// Links what a development build compiled into images for trials: takes seconds, not optimised for size.
     #[arg(long, conflicts_with_all = ["bin_dir", "target"])]
     development: bool,
     /// Skips the build if the programs were already measured with these profiles and dependencies; otherwise builds and measures them.
-    #[arg(long, conflicts_with_all = ["bin_dir", "target", "root", "development", "test"])]
+    #[arg(long, conflicts_with_all = ["images", "bin_dir", "target", "root", "development", "test"])]
     size: bool,
-    /// Runs the image with podman afterwards (and installs podman where apt-get can): every role, the main job without network,
-    /// writable files, capabilities and root, and the main job on a cluster outside.
+    /// Runs the images with podman afterwards (and installs podman where apt-get can): every role, the main job without network,
+    /// writable files, capabilities and root, the main job on a cluster outside, and scripts as CI systems start them.
     #[arg(long, conflicts_with = "root")]
     test: bool,
+    /// Pushes the images to a registry as REGISTRY/numaresources/IMAGE, with skopeo or podman and their credentials, and writes the
+    /// installation of the stack's into config/pushed.
+    #[arg(long, value_name = "REGISTRY", conflicts_with_all = ["size", "root"])]
+    push: Option<Registry>,
 }
 
-/// Builds the image.
+impl Args {
+    /// Returns the images to make, each once.
+    fn variants(&self) -> Vec<Variant> {
+        let all = Variant::ALL.into_iter();
+        all.filter(|variant| self.images.is_empty() || self.images.contains(variant))
+            .collect()
+    }
+}
+
+/// Builds the images.
 ///
 /// # Errors
-/// Returns an error if a program cannot be built or is not static, the image is too large, a file cannot be written, or a role of it fails.
+/// Returns an error if a program cannot be built or is not static, the programs are too large, a file cannot be written, a program that the
+/// stack's objects start is missing, or a role of an image fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
     if args.size {
@@ -81,64 +106,108 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             None => measure(),
         };
     }
-    let origin = Origin::find();
+    let origin = Origin::find()?;
+    let variants = args.variants();
+    let with_shell = variants.iter().any(|variant| variant.has_shell());
+    let shell = with_shell.then(|| Shell::find(args.busybox.as_deref()));
+    let shell = shell.transpose()?;
+    if let Some(shell) = &shell {
+        note(&format!("shell: BusyBox {}", shell.version()?));
+    }
+    let settings = Build::find(args.target.as_deref(), args.development)?;
     let bin_dir = match &args.bin_dir {
         Some(dir) => std::path::absolute(dir).context("resolving the directory of the programs")?,
         None if args.development => link_development()?,
-        None => build(args.target.as_deref(), &origin)?,
+        None => {
+            if let Some(target) = &args.target {
+                add_target(target)?;
+            }
+            compile(&settings, &origin)?
+        }
     };
-    let contents = contents::of(&bin_dir, &origin)?;
-    let size = contents.size();
-    print_size(&contents, started);
     // a development build is not optimised for size
+    let size = print_size(&bin_dir, started)?;
     if !args.development {
         check_size(size)?;
     }
-    if let Some(root) = &args.root {
-        return contents.lay_out(root);
+    let linked = Linked::find(&settings)?;
+    let (mut made, mut hashes) = (Vec::new(), Hashes::default());
+    for variant in variants {
+        let shell = shell.as_ref().filter(|_| variant.has_shell());
+        let contents = contents::of(variant, &bin_dir, shell, &origin)?;
+        if let Some(root) = &args.root {
+            contents.lay_out(&root.join(variant.name()))?;
+            continue;
+        }
+        let bill = sbom::render(variant, &contents, &linked, shell, &origin, &mut hashes)?;
+        sbom::write(
+            &bill,
+            &args.out.join(format!("{}.cdx.json", variant.name())),
+        )?;
+        made.push(write(variant, &contents, &origin, &args.out)?);
     }
-    let layout = Layout::new(&contents, REFERENCE)?;
-    layout
-        .write(&args.archive)
-        .with_context(|| format!("writing {}", args.archive.display()))?;
-    note(&format!("{REFERENCE} in {}", args.archive.display()));
     if args.test {
-        // the same files outside of the container, for a cluster that the image works on
-        let outside = tempfile::tempdir().context("making a directory for the programs")?;
-        let root = outside.path().join("root");
-        contents.lay_out(&root)?;
-        // links in the image are absolute paths from its own root
-        let inner = root.join("bin/numaresources-testbed");
-        std::fs::remove_file(&inner)
-            .and_then(|()| std::os::unix::fs::symlink("numaresources-tests", &inner))
-            .with_context(|| format!("linking {}", inner.display()))?;
-        trial::run(&args.archive, REFERENCE, &root.join("bin"))?;
+        trial::run(&made, &bin_dir)?;
+    }
+    match &args.push {
+        Some(registry) => push_all(&made, registry),
+        None => Ok(()),
+    }
+}
+
+/// An image that was made.
+struct Made {
+    variant: Variant,
+    archive: PathBuf,
+}
+
+/// Pushes the images, and has the installation name what was pushed.
+fn push_all(made: &[Made], registry: &Registry) -> anyhow::Result<()> {
+    for image in made {
+        let pushed = push::push(image, registry)?;
+        if image.variant == Variant::Stack {
+            let directory = codegen::pushed::write(&pushed.repository, &pushed.digest)?;
+            let directory = directory.canonicalize().unwrap_or(directory);
+            note(&format!(
+                "install it with `kubectl apply -k {0}` and `kubectl apply -f {0}/samples.yaml`",
+                directory.display()
+            ));
+        }
     }
     Ok(())
 }
 
+/// Writes an image's archive.
+fn write(
+    variant: Variant,
+    contents: &Contents,
+    origin: &Origin,
+    out: &Path,
+) -> anyhow::Result<Made> {
+    let layout = Layout::new(contents, variant, origin)?;
+    let archive = out.join(format!("{}.tar", variant.name()));
+    layout
+        .write(&archive)
+        .with_context(|| format!("writing {}", archive.display()))?;
+    note(&format!(
+        "{}@{} in {}, {:.1} MB",
+        variant.reference(),
+        layout.digest(),
+        archive.display(),
+        mega(contents.size())
+    ));
+    Ok(Made { variant, archive })
+}
+
 /// Builds the programs. Returns the directory that they are in.
-fn build(target: Option<&str>, origin: &Origin) -> anyhow::Result<PathBuf> {
-    let target = match target {
-        Some(target) => {
-            add_target(target)?;
-            target.to_owned()
-        }
-        None => host()?,
-    };
-    let variable = target.to_uppercase().replace(['-', '.'], "_");
+fn compile(settings: &Build, origin: &Origin) -> anyhow::Result<PathBuf> {
+    let target = &settings.target;
     let mut build = cargo::command();
     build
         .args(["build", "--locked", "--bins", "--profile", PROFILE])
-        .args(["--target", &target])
-        .args(PROGRAMS.iter().flat_map(|(package, _)| ["-p", package]))
-        // cargo ignores the profile's `strip` for a package with an optimisation level of its own
-        .env(
-            format!("CARGO_TARGET_{variable}_RUSTFLAGS"),
-            // unpacked relocations of the method tables would take a twelfth of the image
-            // `shipped`: only the features that the programs need (crates/features)
-            "--cfg shipped -C target-feature=+crt-static -C strip=symbols -C link-arg=-Wl,-z,pack-relative-relocs",
-        );
+        .args(["--target", target])
+        .args(PROGRAMS.iter().flat_map(|(package, _)| ["-p", package]));
+    settings.apply_to(&mut build);
     origin.apply_to(&mut build);
     if target.ends_with("-musl") {
         // the C parts need no C library, so the host's compiler is sufficient if there is none for musl
@@ -158,28 +227,39 @@ fn build(target: Option<&str>, origin: &Origin) -> anyhow::Result<PathBuf> {
 /// Returns an error if a program cannot be built or is not static, or if the image is too large.
 pub(crate) fn measure() -> anyhow::Result<()> {
     let started = Instant::now();
-    let origin = Origin::find();
-    let contents = contents::of(&build(None, &origin)?, &origin)?;
-    print_size(&contents, started);
-    check_size(contents.size())?;
-    Measured::write(contents.size())
+    let size = print_size(
+        &compile(&Build::find(None, false)?, &Origin::find()?)?,
+        started,
+    )?;
+    check_size(size)?;
+    Measured::write(size)
 }
 
-fn print_size(contents: &contents::Contents, started: Instant) {
-    note(&format!(
-        "programs: {:.1} MB after {} s",
-        mega(contents.size()),
-        started.elapsed().as_secs()
-    ));
-    for (path, size) in contents.largest() {
-        note(&format!("  {path}: {:.1} MB", mega(size)));
+/// Prints the sizes of all programs. Returns their sum.
+fn print_size(bin_dir: &Path, started: Instant) -> anyhow::Result<u64> {
+    let mut sum = 0;
+    let mut lines = Vec::new();
+    for (_, program) in PROGRAMS {
+        let path = bin_dir.join(program);
+        let file = std::fs::metadata(&path);
+        let size = file
+            .with_context(|| format!("no program {}", path.display()))?
+            .len();
+        sum += size;
+        lines.push(format!("  {program}: {:.1} MB", mega(size)));
     }
+    let elapsed = started.elapsed().as_secs();
+    note(&format!("programs: {:.1} MB after {elapsed} s", mega(sum)));
+    for line in lines {
+        note(&line);
+    }
+    Ok(sum)
 }
 
 fn check_size(size: u64) -> anyhow::Result<()> {
     ensure!(
         size <= LARGEST,
-        "the image is larger than {:.0} MB",
+        "the programs are larger than {:.0} MB",
         mega(LARGEST)
     );
     Ok(())
@@ -206,17 +286,6 @@ fn link_development() -> anyhow::Result<PathBuf> {
             .with_context(|| format!("copying {}", made.display()))?;
     }
     Ok(dir)
-}
-
-/// Returns rustc's default target.
-fn host() -> anyhow::Result<String> {
-    let output = Command::new("rustc")
-        .arg("-vV")
-        .output()
-        .context("asking rustc for its host")?;
-    let text = String::from_utf8(output.stdout).context("reading the output of rustc")?;
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).context("rustc reports no host")
 }
 
 /// Installs a target's standard library with rustup.

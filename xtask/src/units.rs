@@ -12,7 +12,7 @@ use cargo_metadata::Artifact;
 use crate::cargo;
 
 /// The builds behind README's commands.
-const BUILDS: [&[&str]; 6] = [
+const BUILDS: [&[&str]; 7] = [
     &["--workspace", "--all-targets"],
     &["-p", "suite"],
     // the programs that the suite builds for its tests (`suite::binaries`)
@@ -28,6 +28,7 @@ const BUILDS: [&[&str]; 6] = [
     // the programs in the image for trials (`cargo xtask image --development`)
     &["-p", "operator"],
     &["-p", "scheduler"],
+    &["-p", "cri-runtime", "--bins"],
     // `cargo xtask` itself
     &["-p", "xtask"],
 ];

@@ -111,9 +111,12 @@ pub const PROGRAMS: [&str; 8] = [
     "podresources-proxy",
 ];
 
-/// Runs the small program named by the file name of the first argument; returns `None` if there is no such program. The process must have
-/// only one thread.
-pub fn run_as_program(argv: &[OsString]) -> Option<anyhow::Result<ExitCode>> {
+/// Names of the programs that any container may need, see [`run_as_tool`].
+pub const TOOLS: [&str; 4] = ["pause", "sleep", "cat", "touch"];
+
+/// Runs the tool named by the file name of the first argument; returns `None` if there is no such tool. The process must have only one
+/// thread.
+pub fn run_as_tool(argv: &[OsString]) -> Option<anyhow::Result<ExitCode>> {
     let name = Path::new(argv.first()?).file_name()?.to_str()?;
     let arguments = || argv.iter().skip(1).filter_map(|argument| argument.to_str());
     Some(match name {
@@ -132,6 +135,19 @@ pub fn run_as_program(argv: &[OsString]) -> Option<anyhow::Result<ExitCode>> {
             let files: Vec<&str> = arguments().collect();
             files::touch(&files, &mut std::io::stderr()).context("cannot write")
         }
+        _ => return None,
+    })
+}
+
+/// Runs the small program named by the file name of the first argument; returns `None` if there is no such program. The process must have
+/// only one thread.
+pub fn run_as_program(argv: &[OsString]) -> Option<anyhow::Result<ExitCode>> {
+    if let Some(outcome) = run_as_tool(argv) {
+        return Some(outcome);
+    }
+    let name = Path::new(argv.first()?).file_name()?.to_str()?;
+    let arguments = || argv.iter().skip(1).filter_map(|argument| argument.to_str());
+    Some(match name {
         "connect" => match connect::Options::parse(arguments()) {
             Ok(options) => connect::run(&options).context("cannot connect"),
             Err(error) => usage(&format!("connect: {error}")),

@@ -10,10 +10,11 @@ use super::{File, kustomize};
 /// Returns the options that all rendered installations share.
 pub(super) fn options() -> Options {
     // only the image that the samples name is trusted
-    let env = [(
-        "SCHEDULER_IMAGE_DIGESTS".to_owned(),
-        names::STACK_DIGEST.to_owned(),
-    )];
+    options_trusting(names::STACK_DIGEST)
+}
+
+fn options_trusting(digest: &str) -> Options {
+    let env = [("SCHEDULER_IMAGE_DIGESTS".to_owned(), digest.to_owned())];
     Options {
         env: env.into(),
         ..Options::default()
@@ -31,4 +32,12 @@ pub(super) fn files() -> anyhow::Result<Vec<File>> {
         kustomize::kustomization("openshift/", "Kustomization", &["../crd", "operator.yaml"])?,
         File::yaml("openshift/operator.yaml", &Set::new(&openshift).objects())?,
     ])
+}
+
+/// Renders the file with an operator that runs schedulers of one digest (operator.md 5.2).
+pub(super) fn trusting(digest: &str) -> anyhow::Result<File> {
+    File::yaml(
+        "operator.yaml",
+        &Set::new(&options_trusting(digest)).objects(),
+    )
 }

@@ -7,15 +7,15 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use data_encoding::HEXLOWER;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
 use super::contents::{Contents, Entry};
-use super::make_parent;
+use super::origin::Origin;
+use super::variant::Variant;
+use super::{labels, make_parent};
 
-/// User of the image; manifests set another one where needed.
-const USER: &str = "65532:65532";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
@@ -23,53 +23,74 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 /// An image, ready to be written.
 #[derive(Debug)]
 pub(super) struct Layout {
-    layer: Vec<u8>,
-    config: Vec<u8>,
+    layer: Blob,
+    config: Blob,
+    manifest: Blob,
     reference: String,
 }
 
+/// Bytes with their digest, which takes seconds to compute for a layer.
+#[derive(Debug)]
+struct Blob {
+    bytes: Vec<u8>,
+    digest: String,
+}
+
+impl Blob {
+    fn new(bytes: Vec<u8>) -> Self {
+        let digest = digest(&bytes);
+        Self { bytes, digest }
+    }
+
+    fn json(value: &Value) -> Self {
+        Self::new(value.to_string().into_bytes())
+    }
+
+    /// Returns its path in the archive.
+    fn path(&self) -> String {
+        format!("blobs/{}", self.digest.replace(':', "/"))
+    }
+
+    fn descriptor(&self, kind: &str) -> Value {
+        json!({"mediaType": kind, "digest": self.digest, "size": self.bytes.len()})
+    }
+}
+
 impl Layout {
-    /// Builds an image with one layer.
-    pub(super) fn new(contents: &Contents, reference: &str) -> anyhow::Result<Self> {
-        let layer = layer(contents)?;
-        let architecture = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        };
-        let config = json!({
-            "architecture": architecture,
-            "os": "linux",
-            "config": {
-                "User": USER,
-                "Env": ["PATH=/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"],
-                "Entrypoint": ["/bin/numaresources-tests"],
-                "WorkingDir": "/tmp",
-            },
-            "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
-            "history": [{"created_by": "cargo xtask image"}],
-        });
+    /// Builds an image with one layer. The same contents and origin give the same bytes.
+    pub(super) fn new(
+        contents: &Contents,
+        variant: Variant,
+        origin: &Origin,
+    ) -> anyhow::Result<Self> {
+        let layer = Blob::new(layer(contents)?);
+        let labels = labels::of(variant, origin);
+        let config = Blob::json(&config(variant, origin, &labels, &layer.digest));
+        let manifest = Blob::json(&json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": config.descriptor(CONFIG),
+            "layers": [layer.descriptor(LAYER)],
+            "annotations": labels,
+        }));
         Ok(Self {
             layer,
-            config: config.to_string().into_bytes(),
-            reference: reference.to_owned(),
+            config,
+            manifest,
+            reference: variant.reference(),
         })
+    }
+
+    /// Returns the digest of the image.
+    pub(super) fn digest(&self) -> &str {
+        &self.manifest.digest
     }
 
     /// Writes the archive and replaces an older one.
     pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
         make_parent(path)?;
         let mut archive = Builder::new(BufWriter::new(File::create(path)?));
-        let descriptor = |kind: &str, bytes: &[u8]| json!({"mediaType": kind, "digest": digest(bytes), "size": bytes.len()});
-        let manifest = json!({
-            "schemaVersion": 2,
-            "mediaType": MANIFEST,
-            "config": descriptor(CONFIG, &self.config),
-            "layers": [descriptor(LAYER, &self.layer)],
-        })
-        .to_string()
-        .into_bytes();
-        let mut listed = descriptor(MANIFEST, &manifest);
+        let mut listed = self.manifest.descriptor(MANIFEST);
         // the tag, in the annotations of podman and of docker
         listed["annotations"] = json!({
             "org.opencontainers.image.ref.name": self.reference,
@@ -77,9 +98,9 @@ impl Layout {
         });
         let index = json!({"schemaVersion": 2, "manifests": [listed]});
         let docker = json!([{
-            "Config": blob(&self.config),
+            "Config": self.config.path(),
             "RepoTags": [self.reference],
-            "Layers": [blob(&self.layer)],
+            "Layers": [self.layer.path()],
         }]);
         let text = |value: Value| value.to_string().into_bytes();
         put(
@@ -89,12 +110,46 @@ impl Layout {
         )?;
         put(&mut archive, "index.json", &text(index))?;
         put(&mut archive, "manifest.json", &text(docker))?;
-        for bytes in [&manifest, &self.config, &self.layer] {
-            put(&mut archive, &blob(bytes), bytes)?;
+        for blob in [&self.manifest, &self.config, &self.layer] {
+            put(&mut archive, &blob.path(), &blob.bytes)?;
         }
         archive.into_inner()?.flush()?;
         Ok(())
     }
+}
+
+/// Returns the configuration of an image: how its containers start, and where it comes from.
+fn config(variant: Variant, origin: &Origin, labels: &Map<String, Value>, diff_id: &str) -> Value {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let mut start = json!({
+        "User": variant.user(),
+        "Env": variant.environment(),
+        "WorkingDir": "/tmp",
+        "Labels": labels,
+    });
+    if let Some(program) = variant.entrypoint() {
+        start["Entrypoint"] = json!([program]);
+    }
+    if let Some(program) = variant.command() {
+        start["Cmd"] = json!([program]);
+    }
+    let mut step = json!({"created_by": "cargo xtask image"});
+    let mut config = json!({
+        "architecture": architecture,
+        "os": "linux",
+        "config": start,
+        "rootfs": {"type": "layers", "diff_ids": [diff_id]},
+    });
+    if let Some(date) = &origin.date {
+        config["created"] = json!(date);
+        step["created"] = json!(date);
+    }
+    config["history"] = json!([step]);
+    config
 }
 
 fn layer(contents: &Contents) -> anyhow::Result<Vec<u8>> {
@@ -149,18 +204,16 @@ fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     header
 }
 
-/// Returns the path of a blob in the archive.
-fn blob(bytes: &[u8]) -> String {
-    format!("blobs/{}", digest(bytes).replace(':', "/"))
-}
-
 fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(bytes)))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::*;
+    use crate::image::origin::tests::mk_origin;
 
     #[test]
     fn what_the_archive_names_is_in_it_with_the_right_digest() {
@@ -171,7 +224,7 @@ mod tests {
         ]);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/image.tar");
-        let layout = Layout::new(&contents, "localhost/a:b").unwrap();
+        let layout = Layout::new(&contents, Variant::Tests, &mk_origin("main")).unwrap();
         layout.write(&path).unwrap();
 
         let mut archive = tar::Archive::new(File::open(&path).unwrap());
@@ -196,8 +249,59 @@ mod tests {
         let config: Value = serde_json::from_slice(&of(&manifest["config"])).unwrap();
         let layer = of(&manifest["layers"][0]);
         assert_eq!(config["rootfs"]["diff_ids"][0], digest(&layer));
+        assert_eq!(config["created"], "2026-01-02T03:04:05Z");
+        let revision = "org.opencontainers.image.revision";
+        assert_eq!(config["config"]["Labels"][revision], "abc");
+        assert_eq!(manifest["annotations"][revision], "abc");
+        assert_eq!(
+            read("index.json")["manifests"][0]["digest"],
+            layout.digest()
+        );
         let docker = read("manifest.json");
         assert!(files.contains_key(docker[0]["Config"].as_str().unwrap()));
         assert!(files.contains_key(docker[0]["Layers"][0].as_str().unwrap()));
+    }
+
+    /// The archive of a folder with two files, made in an order and at a time.
+    fn packed(names: [&str; 2], made: SystemTime) -> Vec<u8> {
+        let dir = tempfile::tempdir().unwrap();
+        for name in names {
+            let path = dir.path().join(name);
+            std::fs::write(&path, name).unwrap();
+            let file = File::options().write(true).open(&path).unwrap();
+            file.set_modified(made).unwrap();
+        }
+        let file = |name: &str| Entry::File {
+            source: dir.path().join(name),
+            mode: 0o755,
+            size: 1,
+        };
+        let contents = Contents(vec![
+            ("bin".into(), Entry::Directory { mode: 0o755 }),
+            ("bin/a".into(), file("a")),
+            ("bin/b".into(), file("b")),
+        ]);
+        let path = dir.path().join("image.tar");
+        let layout = Layout::new(&contents, Variant::Stack, &mk_origin("main")).unwrap();
+        layout.write(&path).unwrap();
+        std::fs::read(&path).unwrap()
+    }
+
+    #[test]
+    fn the_same_files_give_the_same_archive_wherever_and_whenever_they_were_made() {
+        let day = SystemTime::UNIX_EPOCH + Duration::from_hours(24);
+        let first = packed(["a", "b"], day);
+        assert_eq!(first, packed(["b", "a"], SystemTime::now()));
+    }
+
+    #[test]
+    fn another_commit_is_another_image_with_the_same_layer() {
+        let contents = Contents(vec![("bin".into(), Entry::Directory { mode: 0o755 })]);
+        let of = |origin| Layout::new(&contents, Variant::Stack, &origin).unwrap();
+        let (one, mut other) = (mk_origin("main"), mk_origin("main"));
+        other.commit = "def".into();
+        let (one, other) = (of(one), of(other));
+        assert_ne!(one.digest(), other.digest());
+        assert_eq!(one.layer.digest, other.layer.digest);
     }
 }

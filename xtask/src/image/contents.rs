@@ -4,15 +4,11 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use cluster_spec::images;
 
 use super::origin::{self, Origin};
-use super::{PROGRAMS, make_parent};
-
-/// The program of the image that holds the small programs; a build tree has them in a program of their own.
-const TESTS: &str = "/bin/numaresources-tests";
-/// Names of that program beside those that the stack's manifests know.
-const MORE_NAMES: [&str; 2] = ["bin/numaresources-testbed", "bin/pause"];
+use super::shell::{self, Shell};
+use super::variant::Variant;
+use super::{make_parent, named};
 
 /// Where operating systems keep their trusted certificates.
 const TRUSTED: [&str; 3] = [
@@ -20,9 +16,11 @@ const TRUSTED: [&str; 3] = [
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
 ];
+/// Where the image has them.
+pub(super) const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
 /// Users by number, for programs that look up their user.
-const USERS: &str = "root:x:0:0:root:/:/bin/false\nnumaresources:x:65532:65532::/tmp:/bin/false\nnobody:x:65534:65534::/tmp:/bin/false\n";
+const USERS: &str = "root:x:0:0:root:/root:/bin/sh\nnumaresources:x:65532:65532::/tmp:/bin/false\nnobody:x:65534:65534::/tmp:/bin/false\n";
 const GROUPS: &str = "root:x:0:\nnumaresources:x:65532:\nnogroup:x:65534:\n";
 
 /// An entry at a path of the image.
@@ -52,8 +50,13 @@ pub(super) enum Entry {
 #[derive(Clone, Debug)]
 pub(super) struct Contents(pub(super) Vec<(String, Entry)>);
 
-/// Collects the contents with the programs of a directory.
-pub(super) fn of(bin_dir: &Path, origin: &Origin) -> anyhow::Result<Contents> {
+/// Collects the contents of an image with the programs of a directory, and with a shell where it has one.
+pub(super) fn of(
+    variant: Variant,
+    bin_dir: &Path,
+    shell: Option<&Shell>,
+    origin: &Origin,
+) -> anyhow::Result<Contents> {
     let directories = [
         ("bin", 0o755),
         ("etc", 0o755),
@@ -69,38 +72,58 @@ pub(super) fn of(bin_dir: &Path, origin: &Origin) -> anyhow::Result<Contents> {
         .into_iter()
         .map(|(path, mode)| (path.to_owned(), Entry::Directory { mode }))
         .collect();
-    for (_, program) in PROGRAMS {
+    for (_, program) in variant.programs() {
         let source = bin_dir.join(program);
         check_static(&source)?;
         entries.push((format!("bin/{program}"), file(source, 0o755)?));
     }
-    entries.extend(links());
+    entries.extend(links(variant));
+    if let Some(shell) = shell {
+        add_shell(&mut entries, shell)?;
+    }
     entries.push(("etc/passwd".into(), Entry::Text(USERS.to_owned())));
     entries.push(("etc/group".into(), Entry::Text(GROUPS.to_owned())));
     entries.push((origin::PATH.into(), Entry::Text(origin.text())));
     // clusters bring their own authority; this is for servers with publicly trusted certificates
     if let Some(trusted) = TRUSTED.iter().map(Path::new).find(|path| path.is_file()) {
-        let path = "etc/ssl/certs/ca-certificates.crt".to_owned();
-        entries.push((path, file(trusted.to_owned(), 0o644)?));
+        entries.push((CERTIFICATES.to_owned(), file(trusted.to_owned(), 0o644)?));
     }
-    Ok(Contents(entries))
+    let contents = Contents(entries);
+    contents.check_programs()?;
+    Ok(contents)
 }
 
-/// Returns the names under which a program does something else, or under which others look for it.
-fn links() -> Vec<(String, Entry)> {
-    let stack = images::STACK.iter().map(|(path, program)| {
-        let target = match *program {
-            images::HELPER => TESTS.to_owned(),
-            program => format!("/bin/{program}"),
-        };
-        (path.trim_start_matches('/').to_owned(), target)
-    });
-    let more = MORE_NAMES.map(|path| (path.to_owned(), TESTS.to_owned()));
-    stack
-        .chain(more)
-        .filter(|(path, target)| path != target.trim_start_matches('/'))
-        .map(|(path, target)| (path, Entry::Link(target)))
-        .collect()
+/// Returns the links of an image.
+fn links(variant: Variant) -> impl Iterator<Item = (String, Entry)> {
+    let links = variant.links().into_iter();
+    links
+        // the shell's own tools take their place
+        .filter(move |(path, _)| {
+            let name = path.strip_prefix("/bin/").unwrap_or_default();
+            !(variant.has_shell() && shell::APPLETS.contains(&name))
+        })
+        .map(|(path, program)| {
+            let path = path.trim_start_matches('/').to_owned();
+            (path, Entry::Link(format!("/bin/{program}")))
+        })
+}
+
+/// Adds the shell with its names, its licence, and a home directory.
+fn add_shell(entries: &mut Vec<(String, Entry)>, shell: &Shell) -> anyhow::Result<()> {
+    entries.push(("root".into(), Entry::Directory { mode: 0o700 }));
+    entries.push((shell::PATH.into(), file(shell.program.clone(), 0o755)?));
+    let names = shell::APPLETS.iter();
+    entries.extend(names.map(|name| {
+        let target = format!("/{}", shell::PATH);
+        (format!("bin/{name}"), Entry::Link(target))
+    }));
+    if let Some(copyright) = &shell.copyright {
+        for path in ["usr/share", "usr/share/doc", "usr/share/doc/busybox-static"] {
+            entries.push((path.into(), Entry::Directory { mode: 0o755 }));
+        }
+        entries.push((shell::COPYRIGHT.into(), file(copyright.clone(), 0o644)?));
+    }
+    Ok(())
 }
 
 fn file(source: PathBuf, mode: u32) -> anyhow::Result<Entry> {
@@ -126,7 +149,7 @@ fn check_static(program: &Path) -> anyhow::Result<()> {
 }
 
 /// Returns whether a 64-bit little-endian ELF file names no interpreter.
-fn is_static(elf: &[u8]) -> bool {
+pub(super) fn is_static(elf: &[u8]) -> bool {
     const INTERPRETER: u32 = 3;
     let number = |at: usize, size: usize| -> Option<usize> {
         let bytes = elf.get(at..at.checked_add(size)?)?;
@@ -147,14 +170,34 @@ fn is_static(elf: &[u8]) -> bool {
 }
 
 impl Contents {
+    /// Checks that every program that an installed object names is there, and that no link leads nowhere.
+    ///
+    /// A pod whose program is missing never starts, and nothing but a real container runtime would show it.
+    fn check_programs(&self) -> anyhow::Result<()> {
+        let has = |path: &str| {
+            let path = path.trim_start_matches('/');
+            self.0.iter().any(|(present, _)| present == path)
+        };
+        let named = named::programs()?;
+        let missing: Vec<&String> = named.iter().filter(|path| !has(path)).collect();
+        ensure!(
+            missing.is_empty(),
+            "the image lacks {missing:?}, which the stack's objects start in its containers"
+        );
+        for (path, entry) in &self.0 {
+            if let Entry::Link(target) = entry {
+                ensure!(
+                    has(target),
+                    "{path} leads to {target}, which is not in the image"
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the size of all files, in bytes.
     pub(super) fn size(&self) -> u64 {
         self.files().map(|(_, size)| size).sum()
-    }
-
-    /// Returns the files of over 1 MB.
-    pub(super) fn largest(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.files().filter(|(_, size)| *size > 1024 * 1024)
     }
 
     fn files(&self) -> impl Iterator<Item = (&str, u64)> {
@@ -200,15 +243,7 @@ impl Contents {
 mod tests {
     use std::collections::BTreeSet;
 
-    use api::operator::LogLevel;
-    use api::operator::v1::NodeGroup;
-    use api::scheduler::v1::{
-        CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType,
-    };
-    use manifests::platform::{Platform, TlsSettings};
-    use manifests::{operator, rte, scheduler};
     use rstest::rstest;
-    use serde_json::Value;
 
     use super::*;
 
@@ -234,110 +269,84 @@ mod tests {
         assert!(!is_static(b"#!/bin/sh\n"));
     }
 
-    #[test]
-    fn every_link_leads_to_a_program() {
-        let links = links();
-        assert_eq!(links.len(), 11, "{links:?}");
-        for (path, entry) in links {
-            let Entry::Link(target) = entry else {
-                panic!("{path} is no link");
-            };
-            let program = target.strip_prefix("/bin/").unwrap();
-            assert!(
-                PROGRAMS.iter().any(|(_, name)| *name == program),
-                "{target}"
-            );
+    fn mk_contents(variant: Variant) -> Contents {
+        let programs = variant.programs().iter();
+        let file = |path: String| {
+            let mode = 0o755;
+            let source = PathBuf::new();
+            (
+                path,
+                Entry::File {
+                    source,
+                    mode,
+                    size: 0,
+                },
+            )
+        };
+        let mut entries: Vec<_> = programs
+            .map(|(_, program)| file(format!("bin/{program}")))
+            .collect();
+        if variant.has_shell() {
+            let program = PathBuf::from("/dev/null");
+            let copyright = None;
+            add_shell(&mut entries, &Shell { program, copyright }).unwrap();
         }
-    }
-
-    /// Adds the programs that containers, probes and hooks of an object name.
-    fn add_programs(object: &Value, programs: &mut BTreeSet<String>) {
-        match object {
-            Value::Object(fields) => {
-                let command = fields.get("command").and_then(|words| words.get(0));
-                programs.extend(command.and_then(Value::as_str).map(str::to_owned));
-                fields
-                    .values()
-                    .for_each(|field| add_programs(field, programs));
-            }
-            Value::Array(items) => items.iter().for_each(|item| add_programs(item, programs)),
-            _ => {}
-        }
-    }
-
-    fn exporters(platform: Platform) -> Vec<Value> {
-        let options = rte::Options {
-            namespace: "ns".into(),
-            platform,
-            image: rte::Image {
-                reference: "image".into(),
-                pull_policy: None,
-                run_as_root: true,
-            },
-            log_level: LogLevel::Normal,
-            tls: TlsSettings::intermediate(),
-            api_server_ports: vec![6443],
-        };
-        let pool = rte::Pool {
-            name: "pool".into(),
-            nodes: rte::NodeSelection::NotControlPlane,
-            config: NodeGroup::default().normalized_config(),
-            config_hash: String::new(),
-            custom_selinux_policy: false,
-        };
-        rte::Set::new(&options, &[pool]).objects()
-    }
-
-    fn scheduler(platform: Platform) -> Vec<Value> {
-        let options = scheduler::Options {
-            namespace: "ns".into(),
-            platform,
-            image: "image".into(),
-            replicas: 1,
-            log_level: LogLevel::Normal,
-            tls: TlsSettings::intermediate(),
-            dump_cache: true,
-            guaranteed: false,
-            api_server_ports: vec![6443],
-            config: scheduler::config::Settings {
-                namespace: "ns".into(),
-                profile: None,
-                cache_resync_seconds: 0,
-                detection: CacheResyncDetectionMode::Relaxed,
-                informer: SchedulerInformerMode::Dedicated,
-                scoring: ScoringStrategyType::LeastAllocated,
-                resources: Vec::new(),
-                preemption: false,
-                leader_elect: true,
-            },
-        };
-        scheduler::Set::new(&options).unwrap().objects()
+        entries.extend(links(variant));
+        Contents(entries)
     }
 
     #[rstest]
-    #[case::kubernetes(Platform::Kubernetes)]
-    #[case::openshift(Platform::OpenShift)]
-    #[case::hypershift(Platform::HyperShift)]
-    fn every_program_that_an_installed_object_names_is_in_the_image(#[case] platform: Platform) {
-        let operator = operator::Set::new(&operator::Options {
-            platform,
-            ..operator::Options::default()
-        });
-        let objects = [operator.objects(), exporters(platform), scheduler(platform)];
-        let mut named = BTreeSet::new();
-        for object in objects.iter().flatten() {
-            add_programs(object, &mut named);
+    fn every_image_has_what_the_objects_of_the_stack_start_and_no_path_twice(
+        #[values(Variant::Stack, Variant::Tests, Variant::TestsShell)] variant: Variant,
+    ) {
+        let contents = mk_contents(variant);
+        contents.check_programs().unwrap();
+        let paths: BTreeSet<&String> = contents.0.iter().map(|(path, _)| path).collect();
+        assert_eq!(paths.len(), contents.0.len());
+    }
+
+    #[rstest]
+    fn an_image_without_a_program_that_an_object_names_is_refused(
+        #[values(Variant::Stack, Variant::Tests, Variant::TestsShell)] variant: Variant,
+    ) {
+        for name in named::programs().unwrap() {
+            let mut contents = mk_contents(variant);
+            contents.0.retain(|(path, _)| format!("/{path}") != name);
+            let error = contents.check_programs().unwrap_err().to_string();
+            assert!(error.contains(&name), "{name}: {error}");
         }
-        let programs = PROGRAMS
-            .iter()
-            .map(|(_, program)| format!("/bin/{program}"));
-        let present: BTreeSet<String> = links()
-            .into_iter()
-            .map(|(path, _)| format!("/{path}"))
-            .chain(programs)
-            .collect();
-        let missing: Vec<&String> = named.difference(&present).collect();
-        assert!(missing.is_empty(), "{missing:?} of {named:?}");
-        assert!(named.len() >= 4, "{named:?}");
+    }
+
+    #[test]
+    fn a_link_to_a_program_that_is_not_there_is_refused() {
+        let mut contents = mk_contents(Variant::Stack);
+        contents
+            .0
+            .push(("bin/x".into(), Entry::Link("/bin/none".into())));
+        let error = contents.check_programs().unwrap_err().to_string();
+        assert!(error.contains("bin/x leads to /bin/none"), "{error}");
+    }
+
+    #[test]
+    fn only_the_tests_have_programs_of_the_tests_and_only_one_image_has_a_shell() {
+        let has = |variant, path: &str| {
+            let contents = mk_contents(variant);
+            contents.0.iter().any(|(present, _)| present == path)
+        };
+        for path in [
+            "bin/numaresources-tests",
+            "bin/numacell",
+            "bin/deviceplugin",
+        ] {
+            assert!(!has(Variant::Stack, path), "{path}");
+            assert!(has(Variant::Tests, path) && has(Variant::TestsShell, path));
+        }
+        for path in ["bin/sh", "bin/tail", "bin/ps"] {
+            assert!(!has(Variant::Stack, path) && !has(Variant::Tests, path));
+            assert!(has(Variant::TestsShell, path), "{path}");
+        }
+        for path in ["pause", "bin/sleep", "bin/cat"] {
+            assert!(Variant::ALL.iter().all(|variant| has(*variant, path)));
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! The trial of the image: podman runs it in each of its roles, without network, writable files, capabilities and root.
+//! The trial of the images: podman runs them in each of their roles, without network, writable files, capabilities and root, and the one
+//! with a shell as CI systems start it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,11 @@ use programs::child::{output_within, status_within};
 use programs::console::note;
 use programs::path::{find_in, find_program};
 use wait_timeout::ChildExt as _;
+
+use super::Made;
+use super::variant::Variant;
+
+mod ci;
 
 /// How long one command of podman may take, the main job included.
 const LIMIT: Duration = Duration::from_mins(10);
@@ -42,33 +48,32 @@ const SCENARIOS_OUTSIDE: [&str; 4] = [
 const FILES: u64 = 1_048_576;
 const PROCESSES: u64 = 4_096;
 
-/// Runs every role, then the main job on a cluster inside the container, and part of it on a cluster outside, which is given by its
-/// kubeconfig. `programs` is the directory of the same programs outside.
-pub(super) fn run(archive: &Path, reference: &str, programs: &Path) -> anyhow::Result<()> {
+/// Runs what each image is for. `programs` is the directory of the same programs outside.
+pub(super) fn run(made: &[Made], programs: &Path) -> anyhow::Result<()> {
     install()?;
     let store = tempfile::tempdir().context("making a directory for podman")?;
-    let podman = Podman {
-        store: store.path().to_owned(),
-        reference: reference.to_owned(),
-    };
-    podman.load(archive)?;
+    for image in made {
+        let podman = Podman {
+            store: store.path().to_owned(),
+            reference: image.variant.reference(),
+        };
+        podman.load(&image.archive)?;
+        match image.variant {
+            Variant::Stack => stack(&podman)?,
+            Variant::Tests => tests(&podman, programs)?,
+            Variant::TestsShell => ci::run(&podman)?,
+        }
+        note(&format!("image {}: all roles work", image.variant.name()));
+    }
+    Ok(())
+}
 
-    let version = podman.role("/bin/numaresources-tests", &["--version"], 0)?;
-    ensure!(
-        version.contains("numaresources-tests"),
-        "unexpected version: {version}"
-    );
-    let list = podman.role(
-        "/bin/numaresources-tests",
-        &["--list", "--label", "tier0"],
-        0,
-    )?;
-    ensure!(list.contains("tier0"), "unexpected list: {list}");
+/// Runs what every image has: the stack's programs, and what people start in its containers.
+fn roles(podman: &Podman) -> anyhow::Result<()> {
     for program in [
         "/bin/numaresources-operator",
         "/bin/numaresources-scheduler",
         "/bin/kube-scheduler",
-        "/bin/numaresources-testbed",
         "/bin/resource-topology-exporter",
     ] {
         podman.role(program, &["--help"], 0)?;
@@ -76,11 +81,35 @@ pub(super) fn run(archive: &Path, reference: &str, programs: &Path) -> anyhow::R
     podman.role("/bin/sleep", &["0"], 0)?;
     let origin = podman.role("/bin/cat", &["/usr/local/share/buildinfo.json"], 0)?;
     ensure!(origin.contains("\"commit\""), "unexpected origin: {origin}");
+    Ok(())
+}
+
+fn stack(podman: &Podman) -> anyhow::Result<()> {
+    roles(podman)?;
+    let version = podman.plain(&["--version"])?;
+    ensure!(
+        version.contains("numaresources-operator"),
+        "unexpected version: {version}"
+    );
+    podman.pause()
+}
+
+/// Runs every role of the tests' image, then the main job on a cluster inside the container, and part of it on a cluster outside, which is
+/// given by its kubeconfig.
+fn tests(podman: &Podman, programs: &Path) -> anyhow::Result<()> {
+    roles(podman)?;
+    let version = podman.plain(&["--version"])?;
+    ensure!(
+        version.contains("numaresources-tests"),
+        "unexpected version: {version}"
+    );
+    let list = podman.plain(&["--list", "--label", "tier0"])?;
+    ensure!(list.contains("tier0"), "unexpected list: {list}");
+    podman.role("/bin/numaresources-testbed", &["--help"], 0)?;
     let usage = podman.role("/bin/deviceplugin", &[], 2)?;
     ensure!(usage.contains("--resource"), "unexpected usage: {usage}");
     podman.role("/bin/numacell", &["--unknown"], 2)?;
     podman.pause()?;
-    note("image: all roles work");
 
     let started = Instant::now();
     podman.main_job()?;
@@ -90,7 +119,8 @@ pub(super) fn run(archive: &Path, reference: &str, programs: &Path) -> anyhow::R
     ));
 
     let started = Instant::now();
-    let cluster = Outside::start(programs, store.path())?;
+    let place = tempfile::tempdir().context("making a directory for a cluster")?;
+    let cluster = Outside::start(programs, place.path())?;
     podman.attached_job(&cluster)?;
     note(&format!(
         "image: the job on a cluster outside took {:.1} s",
@@ -100,23 +130,38 @@ pub(super) fn run(archive: &Path, reference: &str, programs: &Path) -> anyhow::R
 }
 
 /// A cluster outside of any container; it is taken down when dropped.
-struct Outside<'a> {
-    programs: &'a Path,
+struct Outside {
+    /// Directory with the image's programs under all their names.
+    programs: PathBuf,
     state: PathBuf,
     /// Readable by everybody, because a container without rights must read it.
     kubeconfig: PathBuf,
 }
 
-impl<'a> Outside<'a> {
+impl Outside {
     const NAME: &'static str = "image";
 
-    fn start(programs: &'a Path, dir: &Path) -> anyhow::Result<Self> {
+    fn start(programs: &Path, dir: &Path) -> anyhow::Result<Self> {
+        let own = dir.join("bin");
+        std::fs::create_dir(&own).context("making a directory for the programs")?;
+        let names = Variant::Tests.programs().iter();
+        let names = names.map(|(_, program)| (*program, *program));
+        for (path, program) in Variant::Tests.links().into_iter().chain(names) {
+            let path = own.join(Path::new(path).file_name().unwrap_or_default());
+            let target = programs.join(program);
+            // some names lead to the same program from two directories of the image
+            if !path.exists() {
+                std::os::unix::fs::symlink(&target, &path)
+                    .with_context(|| format!("linking {}", path.display()))?;
+            }
+        }
         let cluster = Self {
-            programs,
+            programs: own,
             state: dir.join("state"),
             kubeconfig: dir.join("kubeconfig"),
         };
-        let bin_dir = programs
+        let bin_dir = cluster
+            .programs
             .to_str()
             .context("the path of the directory is not UTF-8")?;
         let options = ["--cluster", "embedded", "--bin-dir", bin_dir];
@@ -141,7 +186,7 @@ impl<'a> Outside<'a> {
     }
 }
 
-impl Drop for Outside<'_> {
+impl Drop for Outside {
     fn drop(&mut self) {
         match self.command("down").output() {
             Ok(down) if down.status.success() => {}
@@ -260,6 +305,21 @@ impl Podman {
         Ok(text)
     }
 
+    /// Runs the image as it starts by itself, with arguments, and returns its output.
+    fn plain(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut run = self.run(&[])?;
+        run.arg(&self.reference).args(arguments);
+        let output = output_within(&mut run, LIMIT).context("starting podman")?;
+        let text = text(&output);
+        ensure!(
+            output.status.success(),
+            "the image with {} ended with {}: {text}",
+            arguments.join(" "),
+            output.status
+        );
+        Ok(text)
+    }
+
     /// Runs the image as a pause image: it waits, and ends properly on a signal.
     fn pause(&self) -> anyhow::Result<()> {
         const NAME: &str = "pause";
@@ -305,7 +365,7 @@ impl Podman {
     }
 
     /// Runs some scenarios on the cluster of a mounted kubeconfig, with their output.
-    fn attached_job(&self, cluster: &Outside<'_>) -> anyhow::Result<()> {
+    fn attached_job(&self, cluster: &Outside) -> anyhow::Result<()> {
         let mount = format!("{}:/kubeconfig:ro", cluster.kubeconfig.display());
         let mut run = self.run_in("host", &["--env", "KUBECONFIG=/kubeconfig"])?;
         run.args(["--volume", &mount])
