@@ -2,12 +2,10 @@
 
 use api::operator::LogLevel;
 use api::operator::v1::NodeGroupConfig;
-use api::scheduler::v1::{CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType};
 use api::{labels, names};
 use manifests::platform::{Platform, TlsSettings};
 use manifests::rte::machine_config::machine_config;
 use manifests::rte::{self, Image, NodeSelection};
-use manifests::scheduler::config::Settings;
 use manifests::{scheduler, to_value};
 use serde_json::Value;
 
@@ -66,26 +64,8 @@ pub fn documents(objects: &[Value]) -> Result<String, Error> {
 
 fn scheduler_options(namespace: &str, image: &str, platform: Platform) -> scheduler::Options {
     scheduler::Options {
-        namespace: namespace.into(),
-        image: image.into(),
-        platform,
-        replicas: 1,
-        log_level: LogLevel::Normal,
-        tls: TlsSettings::default(),
-        dump_cache: true,
-        guaranteed: false,
         api_server_ports: vec![crate::run::API_SERVER_PORT],
-        config: Settings {
-            namespace: namespace.into(),
-            profile: None,
-            cache_resync_seconds: 5,
-            detection: CacheResyncDetectionMode::Relaxed,
-            informer: SchedulerInformerMode::Dedicated,
-            scoring: ScoringStrategyType::LeastAllocated,
-            resources: Vec::new(),
-            preemption: false,
-            leader_elect: false,
-        },
+        ..scheduler::Options::new(namespace, platform, image)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The secondary scheduler: configuration, Deployment and permissions (operator.md 6.4, 6.5, 6.6).
 
 use api::operator::LogLevel;
+use api::scheduler::v1::{CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType};
 use api::{annotations, labels, names};
 use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
@@ -48,6 +49,34 @@ pub struct Options {
     pub api_server_ports: Vec<u16>,
     /// Settings in the scheduler's configuration file.
     pub config: config::Settings,
+}
+
+impl Options {
+    /// Returns the options of one pod without settings of its own, as `-render` prints it (operator.md 2.4).
+    pub fn new(namespace: &str, platform: Platform, image: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            platform,
+            image: image.to_owned(),
+            replicas: 1,
+            log_level: LogLevel::Normal,
+            tls: TlsSettings::default(),
+            dump_cache: true,
+            guaranteed: false,
+            api_server_ports: vec![6443],
+            config: config::Settings {
+                namespace: namespace.to_owned(),
+                profile: None,
+                cache_resync_seconds: 5,
+                detection: CacheResyncDetectionMode::Relaxed,
+                informer: SchedulerInformerMode::Dedicated,
+                scoring: ScoringStrategyType::LeastAllocated,
+                resources: Vec::new(),
+                preemption: false,
+                leader_elect: false,
+            },
+        }
+    }
 }
 
 /// All objects of the scheduler.

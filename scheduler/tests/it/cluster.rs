@@ -8,7 +8,6 @@ use std::time::Duration;
 use api::attributes;
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::operator::LogLevel;
-use api::scheduler::v1::{CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType};
 use apply::{Applier, wait};
 use cluster_faults::Faults;
 use fs_err as fs;
@@ -17,7 +16,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
-use manifests::platform::{Platform, TlsSettings};
+use manifests::platform::Platform;
 use manifests::scheduler::{Options, Set, config};
 use manifests::to_value;
 use nrt::placement::Container;
@@ -425,27 +424,16 @@ impl Cluster {
 
 /// Returns the options that the operator would use, with a resync period so that placed pods are accounted for.
 fn options() -> Options {
+    let image = api::names::STACK_IMAGE;
+    let options = Options::new(NAMESPACE, Platform::Kubernetes, image);
     Options {
-        namespace: NAMESPACE.to_owned(),
-        platform: Platform::Kubernetes,
-        image: api::names::STACK_IMAGE.to_owned(),
-        replicas: 1,
         log_level: LogLevel::Debug,
-        tls: TlsSettings::default(),
         dump_cache: false,
-        guaranteed: false,
-        api_server_ports: vec![6443],
         config: config::Settings {
-            namespace: NAMESPACE.to_owned(),
             profile: Some(PROFILE.to_owned()),
-            cache_resync_seconds: 5,
-            detection: CacheResyncDetectionMode::Relaxed,
-            informer: SchedulerInformerMode::Dedicated,
-            scoring: ScoringStrategyType::LeastAllocated,
-            resources: Vec::new(),
-            preemption: false,
-            leader_elect: false,
+            ..options.config
         },
+        ..options
     }
 }
 

@@ -2,7 +2,6 @@
 
 use api::operator::LogLevel;
 use api::operator::v1::{NodeGroup, NumaResourcesOperator};
-use api::scheduler::v1::{CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType};
 use apply::{Applier, Outcome};
 use manifests::platform::{Platform, TlsSettings};
 use manifests::rte::{Image, NodeSelection, Pool};
@@ -40,26 +39,8 @@ fn objects() -> Vec<Value> {
         pool("b", NodeSelection::NotControlPlane),
     ];
     let scheduler_options = scheduler::Options {
-        namespace: NAMESPACE.into(),
-        image: "i".into(),
-        platform: Platform::Kubernetes,
-        replicas: 1,
-        log_level: LogLevel::Normal,
-        tls: TlsSettings::default(),
-        dump_cache: true,
         guaranteed: true,
-        api_server_ports: vec![6443],
-        config: scheduler::config::Settings {
-            namespace: NAMESPACE.into(),
-            profile: None,
-            cache_resync_seconds: 5,
-            detection: CacheResyncDetectionMode::Relaxed,
-            informer: SchedulerInformerMode::Dedicated,
-            scoring: ScoringStrategyType::LeastAllocated,
-            resources: Vec::new(),
-            preemption: false,
-            leader_elect: false,
-        },
+        ..scheduler::Options::new(NAMESPACE, Platform::Kubernetes, "i")
     };
     let mut all: Vec<Value> = api::crd::all().iter().map(to_value).collect();
     all.extend(operator::Set::new(&operator::Options::default()).objects());

@@ -1,37 +1,26 @@
 //! Compares the objects of the scheduler field by field with the literals of operator.md 6.4 and 6.5.
 
 use api::operator::LogLevel;
-use api::scheduler::v1::{CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType};
 use manifests::platform::{Platform, TlsSettings};
 use manifests::scheduler::config::Settings;
 use manifests::{scheduler, to_value};
 use serde_json::json;
 
 pub(crate) fn scheduler_options(platform: Platform) -> scheduler::Options {
+    let options = scheduler::Options::new("ns", platform, "image");
     scheduler::Options {
-        namespace: "ns".into(),
-        platform,
-        image: "image".into(),
         replicas: 3,
         log_level: LogLevel::Debug,
         tls: TlsSettings {
             min_version: "VersionTLS13".into(),
             cipher_suites: String::new(),
         },
-        dump_cache: true,
-        guaranteed: false,
         api_server_ports: vec![6443, 443],
         config: Settings {
-            namespace: "ns".into(),
-            profile: None,
-            cache_resync_seconds: 5,
-            detection: CacheResyncDetectionMode::Relaxed,
-            informer: SchedulerInformerMode::Dedicated,
-            scoring: ScoringStrategyType::LeastAllocated,
-            resources: Vec::new(),
-            preemption: false,
             leader_elect: true,
+            ..options.config
         },
+        ..options
     }
 }
 
