@@ -31,7 +31,7 @@ impl Error {
     }
 }
 
-/// Waits for the answer to a call, but not for ever.
+/// Waits for the answer to a call, at most [`TIMEOUT`].
 pub(super) async fn bounded<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
     match tokio::time::timeout(TIMEOUT, call).await {
         Ok(answer) => answer.map_err(|error| Error::Client(Box::new(error))),

@@ -214,7 +214,7 @@ impl Managers {
         Ok(tokio::spawn(async move {
             let served = listener.serve(Routes::new(service), std::future::pending());
             if let Err(error) = served.await {
-                tracing::warn!(%error, "The podresources socket is served no longer");
+                tracing::warn!(%error, "The podresources socket is no longer served");
             }
         }))
     }
