@@ -59,14 +59,14 @@ impl Klog {
     }
 
     /// Returns the warning for a value of this flag, which changes nothing; `None` if the value is the default, which is what happens anyway.
-    /// Every line goes to stderr.
     pub fn warning(&self, value: &str) -> Option<String> {
-        self.asks_for_a_change(value).then(|| {
-            format!(
-                "flag -{} has no effect: every line goes to stderr, with its header",
-                self.name
-            )
-        })
+        let instead = match self.name {
+            "vmodule" => "one verbosity holds for all files",
+            "log_backtrace_at" => "no backtraces are logged",
+            _ => "every line goes to stderr, with its header",
+        };
+        self.asks_for_a_change(value)
+            .then(|| format!("flag -{} has no effect: {instead}", self.name))
     }
 }
 

@@ -298,7 +298,7 @@ pub(crate) fn specs() -> Vec<Spec> {
             klog::Kind::Switch => Kind::Bool,
             klog::Kind::Number | klog::Kind::Text => Kind::Value,
         },
-        usage: "a flag of klog, without effect: every line goes to stderr, with its header",
+        usage: "a flag of klog, without effect",
     });
     FLAGS.iter().map(|flag| flag.spec).chain(klog).collect()
 }
