@@ -13,7 +13,6 @@ use programs::console::note;
 
 use self::archive::Layout;
 use self::build::Build;
-use self::contents::Contents;
 use self::origin::Origin;
 use self::push::Registry;
 use self::sbom::{Hashes, Linked};
@@ -25,6 +24,7 @@ use crate::{cargo, codegen};
 mod archive;
 mod build;
 mod contents;
+mod elf;
 mod labels;
 mod named;
 mod origin;
@@ -144,7 +144,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             &bill,
             &args.out.join(format!("{}.cdx.json", variant.name())),
         )?;
-        made.push(write(variant, &contents, &origin, &args.out)?);
+        let layout = Layout::new(&contents, variant, &origin, settings.architecture())?;
+        made.push(write(variant, &layout, contents.size(), &args.out)?);
     }
     if args.test {
         trial::run(&made, &bin_dir)?;
@@ -177,14 +178,8 @@ fn push_all(made: &[Made], registry: &Registry) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes an image's archive.
-fn write(
-    variant: Variant,
-    contents: &Contents,
-    origin: &Origin,
-    out: &Path,
-) -> anyhow::Result<Made> {
-    let layout = Layout::new(contents, variant, origin)?;
+/// Writes an image's archive. The size is that of its files.
+fn write(variant: Variant, layout: &Layout, size: u64, out: &Path) -> anyhow::Result<Made> {
     let archive = out.join(format!("{}.tar", variant.name()));
     layout
         .write(&archive)
@@ -194,7 +189,7 @@ fn write(
         variant.reference(),
         layout.digest(),
         archive.display(),
-        mega(contents.size())
+        mega(size)
     ));
     Ok(Made { variant, archive })
 }

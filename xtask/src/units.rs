@@ -25,7 +25,7 @@ const BUILDS: [&[&str]; 7] = [
         "-p",
         "testbed",
     ],
-    // the programs in the image for trials (`cargo xtask image --development`)
+    // the programs in the images for trials (`cargo xtask image --development`)
     &["-p", "operator"],
     &["-p", "scheduler"],
     &["-p", "cri-runtime", "--bins"],

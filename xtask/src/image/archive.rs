@@ -62,10 +62,17 @@ impl Layout {
         contents: &Contents,
         variant: Variant,
         origin: &Origin,
+        architecture: &str,
     ) -> anyhow::Result<Self> {
         let layer = Blob::new(layer(contents)?);
         let labels = labels::of(variant, origin);
-        let config = Blob::json(&config(variant, origin, &labels, &layer.digest));
+        let config = Blob::json(&config(
+            variant,
+            origin,
+            &labels,
+            &layer.digest,
+            architecture,
+        ));
         let manifest = Blob::json(&json!({
             "schemaVersion": 2,
             "mediaType": MANIFEST,
@@ -119,12 +126,13 @@ impl Layout {
 }
 
 /// Returns the configuration of an image: how its containers start, and where it comes from.
-fn config(variant: Variant, origin: &Origin, labels: &Map<String, Value>, diff_id: &str) -> Value {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
+fn config(
+    variant: Variant,
+    origin: &Origin,
+    labels: &Map<String, Value>,
+    diff_id: &str,
+    architecture: &str,
+) -> Value {
     let mut start = json!({
         "User": variant.user(),
         "Env": variant.environment(),
@@ -224,7 +232,7 @@ mod tests {
         ]);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/image.tar");
-        let layout = Layout::new(&contents, Variant::Tests, &mk_origin("main")).unwrap();
+        let layout = Layout::new(&contents, Variant::Tests, &mk_origin("main"), "amd64").unwrap();
         layout.write(&path).unwrap();
 
         let mut archive = tar::Archive::new(File::open(&path).unwrap());
@@ -282,7 +290,7 @@ mod tests {
             ("bin/b".into(), file("b")),
         ]);
         let path = dir.path().join("image.tar");
-        let layout = Layout::new(&contents, Variant::Stack, &mk_origin("main")).unwrap();
+        let layout = Layout::new(&contents, Variant::Stack, &mk_origin("main"), "amd64").unwrap();
         layout.write(&path).unwrap();
         std::fs::read(&path).unwrap()
     }
@@ -297,7 +305,7 @@ mod tests {
     #[test]
     fn another_commit_is_another_image_with_the_same_layer() {
         let contents = Contents(vec![("bin".into(), Entry::Directory { mode: 0o755 })]);
-        let of = |origin| Layout::new(&contents, Variant::Stack, &origin).unwrap();
+        let of = |origin| Layout::new(&contents, Variant::Stack, &origin, "arm64").unwrap();
         let (one, mut other) = (mk_origin("main"), mk_origin("main"));
         other.commit = "def".into();
         let (one, other) = (of(one), of(other));

@@ -66,6 +66,15 @@ impl Build {
         }
     }
 
+    /// Returns what the OCI image specification calls the target's processor.
+    pub(super) fn architecture(&self) -> &str {
+        match self.target.split('-').next().unwrap_or_default() {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        }
+    }
+
     /// Returns name and version of the C library that the programs contain.
     pub(super) fn libc(&self) -> String {
         if self.target.ends_with("-musl") {
@@ -123,6 +132,7 @@ mod tests {
         Build::find(None, true).unwrap().apply_to(&mut cargo);
         assert_eq!(cargo.get_envs().count(), 0);
         let build = Build::find(Some("x86_64-unknown-linux-musl"), false).unwrap();
+        assert_eq!(build.architecture(), "amd64");
         build.apply_to(&mut cargo);
         let (name, value) = cargo.get_envs().next().unwrap();
         assert_eq!(name, "CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS");

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 use programs::console::note;
 
-use super::contents::is_static;
+use super::elf::is_static;
 use crate::cargo;
 
 /// Where the program is in the image, and in Debian's package.

@@ -16,7 +16,7 @@ pub(super) type Program = (&'static str, &'static str);
 /// All programs of all images.
 pub(super) const PROGRAMS: [Program; 4] = [OPERATOR, SCHEDULER, TESTS, TOOLS];
 
-/// User that the images for clusters run as; manifests set another one where a privilege is needed (operator.md, "Images").
+/// User that the images for clusters run as; manifests set another one where a privilege is needed (operator.md 6.7).
 const USER: &str = "65532:65532";
 
 /// One of the images that a build makes.
