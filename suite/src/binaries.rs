@@ -152,9 +152,15 @@ fn own() -> Result<PathBuf, Error> {
     })
 }
 
+/// The directory of this package when it was compiled. Programs of the images know none, so that they are the same wherever they were built.
+#[cfg(not(shipped))]
+const COMPILED_IN: Option<&str> = Some(env!("CARGO_MANIFEST_DIR"));
+#[cfg(shipped)]
+const COMPILED_IN: Option<&str> = None;
+
 /// Returns the workspace that this program was compiled in, if it still exists.
 pub fn workspace() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    let root = Path::new(COMPILED_IN?).parent()?;
     root.join("Cargo.lock").is_file().then(|| root.to_owned())
 }
 
