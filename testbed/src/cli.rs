@@ -13,9 +13,11 @@ use cluster_spec::kind::Kind;
 pub use cluster_spec::kind::LABELS as KIND_LABELS;
 use cluster_spec::plan::{ClusterSpec, NodePlan};
 use cluster_spec::progress::{Progress, Report};
+use cluster_spec::runtime::Runtime;
 use fixtures::machines::{Machine, profile};
 use local_cluster::cluster::down;
 use local_cluster::cluster::up::check_privileges;
+use programs::containers;
 use programs::kubernetes::{self, SearchPath};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -91,6 +93,16 @@ pub struct RunArgs {
     pub command: Vec<String>,
 }
 
+/// The container runtimes by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum RuntimeName {
+    /// Process trees without images; faults reach each of them.
+    #[default]
+    Builtin,
+    /// Real containers.
+    Containerd,
+}
+
 /// What a cluster is made of.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PlanArgs {
@@ -124,6 +136,10 @@ pub struct PlanArgs {
     /// Make the node of the control plane a worker, too, so that it takes pods.
     #[arg(long)]
     pub schedulable_control_plane: bool,
+    /// Container runtime of the nodes: that of this project, or containerd with runc and CNI plugins, which come from Debian's packages where
+    /// the machine has none. Local lane only.
+    #[arg(long, value_enum, default_value = "builtin", value_name = "RUNTIME")]
+    pub runtime: RuntimeName,
     /// Hide allocations from readers of the podresources socket, as a fault.
     #[arg(long, hide = true)]
     pub hide_allocations: bool,
@@ -174,6 +190,7 @@ impl PlanArgs {
         let Self {
             // the embedded cluster needs no Kubernetes programs
             assets: _,
+            runtime: _,
             workers,
             machine,
             nodes,
@@ -227,6 +244,10 @@ impl PlanArgs {
         state_root: &Path,
         report: Report<'_>,
     ) -> anyhow::Result<Spec> {
+        anyhow::ensure!(
+            lane == Lane::Local || self.runtime == RuntimeName::Builtin,
+            "--runtime containerd needs the local lane: an embedded cluster has no containers"
+        );
         Ok(match lane {
             Lane::Local => Spec::Local(self.local_spec(name, state_root, report)?),
             Lane::Embedded => Spec::Embedded(EmbeddedSpec {
@@ -256,6 +277,17 @@ impl PlanArgs {
             assets: kubernetes::locate(&SearchPath::from_environment(self.assets.clone()), report)?,
             hide_allocations: self.hide_allocations,
             flavour: self.flavour,
+            runtime: self.runtime(report)?,
+        })
+    }
+
+    /// Returns the runtime with its programs, which it locates.
+    fn runtime(&self, report: Report<'_>) -> anyhow::Result<Runtime> {
+        Ok(match self.runtime {
+            RuntimeName::Builtin => Runtime::Builtin,
+            RuntimeName::Containerd => {
+                Runtime::Containerd(containers::locate(self.assets.as_deref(), report)?)
+            }
         })
     }
 }

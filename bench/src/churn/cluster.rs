@@ -11,6 +11,7 @@ use api::scheduler::v1::NumaResourcesScheduler;
 use apply::{Applier, wait};
 use cluster_spec::kubelet::KubeletSettings;
 use cluster_spec::plan::{ClusterSpec, NodePlan, WORKER};
+use cluster_spec::runtime::Runtime;
 use fixtures::machines::{Machine, profile};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, ListParams};
@@ -74,6 +75,7 @@ impl Cluster {
                 .collect(),
             hide_allocations: false,
             flavour: None,
+            runtime: Runtime::Builtin,
         };
         note("starting a cluster of four real kubelets");
         let local = LocalCluster::up(spec, &|_| {}).await?;

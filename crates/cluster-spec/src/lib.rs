@@ -13,4 +13,5 @@ pub mod kubelet;
 pub mod kubernetes;
 pub mod plan;
 pub mod progress;
+pub mod runtime;
 pub mod subnet;

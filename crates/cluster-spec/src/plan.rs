@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use fixtures::machines::{Device, Machine};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::flavour::Flavour;
 use crate::kubelet::{KubeletSettings, Taint, TopologyScope};
 use crate::kubernetes::Assets;
+use crate::runtime::Runtime;
 
 /// Label and taint key of control plane nodes.
 pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
@@ -37,6 +40,9 @@ pub struct ClusterSpec {
     /// The kind of OpenShift, if the cluster is one.
     #[serde(default)]
     pub flavour: Option<Flavour>,
+    /// The container runtime of the nodes.
+    #[serde(default)]
+    pub runtime: Runtime,
 }
 
 /// The description of one node to bring up.
@@ -143,12 +149,25 @@ impl ClusterSpec {
             nodes: NodePlan::all(workers, machine),
             hide_allocations: false,
             flavour: None,
+            runtime: Runtime::Builtin,
         }
     }
 
     /// Returns the directory of the cluster.
     pub fn dir(&self) -> PathBuf {
         self.state_root.join(&self.name)
+    }
+
+    /// Returns the name of the cluster's control group below each hierarchy of the host, if its runtime needs one. It follows from the
+    /// directory, so that two clusters on a machine never share one, and whoever removes the cluster knows it.
+    pub fn control_group(&self) -> Option<String> {
+        match self.runtime {
+            Runtime::Builtin => None,
+            Runtime::Containerd(_) => {
+                let digest = Sha256::digest(self.dir().as_os_str().as_encoded_bytes());
+                Some(format!("numaresources-{}", HEXLOWER.encode(&digest[..6])))
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! processes are never touched. A directory without one of our records is never removed.
 
 mod claim;
+pub mod control_groups;
 mod error;
 mod find;
 mod layout;

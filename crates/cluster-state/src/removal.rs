@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::control_groups;
 use crate::error::Error;
 use crate::layout::{check_name, dir, directories, lock};
 use crate::record::{RECORD, Record, read, write};
@@ -38,7 +39,7 @@ pub fn abandon(root: &Path, name: &str) -> Result<(), Error> {
     let _lock = lock(root)?;
     let dir = dir(root, name);
     let mut record = read(&dir)?.ok_or_else(|| Error::absent(root, name))?;
-    kill_holder(&record)?;
+    end(&record)?;
     // The owner may live on and try again. Marked as detached, the cluster counts as stale although its owner is alive.
     record.detached = true;
     write(&dir, &record)
@@ -60,7 +61,7 @@ pub(crate) fn sweep(root: &Path) -> Result<Vec<String>, Error> {
 }
 
 fn destroy(dir: &Path, record: &Record) -> Result<(), Error> {
-    kill_holder(record)?;
+    end(record)?;
     // The record is removed last: as long as it exists, the next start finishes an interrupted removal.
     for entry in fs_err::read_dir(dir)? {
         let entry = entry?;
@@ -90,6 +91,16 @@ fn remove_tree(dir: &Path) -> std::io::Result<()> {
             other => return other,
         }
     }
+}
+
+/// Ends all processes of a cluster, and removes its control groups, which outlive them.
+fn end(record: &Record) -> Result<(), Error> {
+    kill_holder(record)?;
+    let local = record.local.as_ref();
+    if let Some(group) = local.and_then(|local| local.spec.control_group()) {
+        control_groups::remove(Path::new(control_groups::ROOT), &group)?;
+    }
+    Ok(())
 }
 
 fn kill_holder(record: &Record) -> Result<(), Error> {

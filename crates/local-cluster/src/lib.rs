@@ -9,6 +9,7 @@
 
 pub mod api_server_process;
 pub mod cluster;
+mod containerd;
 pub mod control_plane;
 pub mod enclosing;
 pub mod enter;

@@ -28,7 +28,8 @@ pub fn pod_gateway(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 244, u8::try_from(index).unwrap_or(u8::MAX), 1)
 }
 
-fn pod_network(index: usize) -> String {
+/// Returns the pod network of the node with this index.
+pub(crate) fn pod_network(index: usize) -> String {
     format!("10.244.{index}.0/{POD_PREFIX}")
 }
 

@@ -5,8 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use cluster_spec::hardware;
+use cluster_state::control_groups;
 use fs_err::os::unix::fs::symlink;
 use nix::mount::{MntFlags, MsFlags, umount2};
+use nix::sched::{CloneFlags, unshare};
 use serde::{Deserialize, Serialize};
 
 use super::mounts::{self, bind, bind_alone, make_read_only, mount_kernel};
@@ -69,6 +71,18 @@ pub struct Root {
     pub state_dir: PathBuf,
     /// Directories of programs that the node sees, read-only, at the same path.
     pub program_dirs: Vec<PathBuf>,
+    /// Control group of the node, if its containers need one.
+    #[serde(default)]
+    pub control_group: Option<ControlGroup>,
+}
+
+/// The control group of a node: the part of every hierarchy that the node may change.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct ControlGroup {
+    /// Name of the cluster's group.
+    pub cluster: String,
+    /// Name of the node.
+    pub node: String,
 }
 
 /// Lays out the directories and the private `/etc` of a node.
@@ -251,7 +265,35 @@ fn mount_sys(root: &Root) -> Result<(), mounts::Error> {
     let target = root.dir.join("sys");
     bind(Path::new("/sys"), &target)?;
     make_read_only(&target)?;
-    bind_hardware(root, "/sys")
+    bind_hardware(root, "/sys")?;
+    match &root.control_group {
+        Some(group) => mount_control_group(group, &root.dir),
+        None => Ok(()),
+    }
+}
+
+/// Makes the node's control group, moves this process into it, and makes it the only one that the node sees, writable.
+fn mount_control_group(group: &ControlGroup, dir: &Path) -> Result<(), mounts::Error> {
+    let top = Path::new(control_groups::ROOT);
+    let failed = |action, path: &Path| {
+        let path = path.to_owned();
+        move |error: std::io::Error| mounts::Error::new(action, &path, error)
+    };
+    let hierarchies =
+        control_groups::hierarchies(top).map_err(failed("list control groups in", top))?;
+    for hierarchy in &hierarchies {
+        let own = control_groups::make(hierarchy, &group.cluster, &group.node)
+            .map_err(failed("make a control group in", hierarchy))?;
+        control_groups::join(&own).map_err(failed("join the control group", &own))?;
+    }
+    // The group is the root of what /proc tells the runtime of its own groups, as it is the root of what is mounted.
+    unshare(CloneFlags::CLONE_NEWCGROUP)
+        .map_err(|errno| mounts::Error::new("make a namespace for", top, errno))?;
+    for hierarchy in &hierarchies {
+        let own = hierarchy.join(&group.cluster).join(&group.node);
+        bind_alone(&own, &below(dir, hierarchy))?;
+    }
+    Ok(())
 }
 
 fn bind_hardware(root: &Root, below_path: &str) -> Result<(), mounts::Error> {

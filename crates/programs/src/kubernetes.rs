@@ -11,7 +11,7 @@ use cluster_spec::kubernetes::{Assets, KUBERNETES_VERSION, NAMES};
 use cluster_spec::progress::{Report, note};
 
 use crate::child::output_within;
-use crate::path::find_program;
+use crate::path::{cache_dir, find_program};
 
 /// Oldest usable etcd: older ones fail with `Too large resource version` after a while.
 const MIN_ETCD_VERSION: (u32, u32) = (3, 5);
@@ -52,16 +52,10 @@ impl SearchPath {
     pub fn from_environment(given: Option<PathBuf>) -> Self {
         let set =
             |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
-        let cache = set("XDG_CACHE_HOME").map_or_else(
-            || PathBuf::from(set("HOME").unwrap_or_else(|| "/".into())).join(".cache"),
-            PathBuf::from,
-        );
         Self {
             given,
             kubebuilder: set("KUBEBUILDER_ASSETS").map(PathBuf::from),
-            cache: cache
-                .join("numaresources/kubernetes")
-                .join(KUBERNETES_VERSION),
+            cache: cache_dir().join("kubernetes").join(KUBERNETES_VERSION),
         }
     }
 }

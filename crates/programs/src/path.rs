@@ -19,3 +19,13 @@ pub fn find_in(directories: impl IntoIterator<Item = PathBuf>, name: &str) -> Op
                 .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
         })
 }
+
+/// Returns the directory in the user's cache for programs that were made or unpacked here.
+pub fn cache_dir() -> PathBuf {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let cache = set("XDG_CACHE_HOME").map_or_else(
+        || PathBuf::from(set("HOME").unwrap_or_else(|| "/".into())).join(".cache"),
+        PathBuf::from,
+    );
+    cache.join("numaresources")
+}

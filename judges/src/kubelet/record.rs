@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use cluster_spec::kubernetes::Assets;
 use cluster_spec::plan::{ClusterSpec, NodePlan};
 use cluster_spec::progress::{Progress, Report};
+use cluster_spec::runtime::Runtime;
 use fixtures::machines::Machine;
 use local_cluster::cluster::up;
 use local_cluster::{LocalCluster, node_handle};
@@ -163,6 +164,7 @@ pub async fn record(plan: Plan, report: Report<'_>) -> Result<Outcome, Error> {
         nodes,
         hide_allocations: false,
         flavour: None,
+        runtime: Runtime::Builtin,
     };
     let cluster = LocalCluster::up(spec, report).await?;
     let deadline = Instant::now() + plan.limit;

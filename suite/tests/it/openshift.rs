@@ -12,6 +12,7 @@ use api::names;
 use cluster_spec::flavour::Flavour;
 use cluster_spec::kubelet::{KubeletSettings, TopologyPolicy, TopologyScope};
 use cluster_spec::plan::{ClusterSpec, NodePlan};
+use cluster_spec::runtime::Runtime;
 use fixtures::machines::Machine;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{
@@ -64,6 +65,7 @@ impl TestCluster {
                 nodes,
                 hide_allocations: false,
                 flavour: Some(flavour),
+                runtime: Runtime::Builtin,
             }),
         };
         let cluster = Box::pin(Cluster::up(spec, &|_| {})).await.unwrap();

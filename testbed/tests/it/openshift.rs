@@ -9,6 +9,7 @@ use api::openshift::machine_config::{KubeletConfig, MachineConfigPool, MachineCo
 use cluster_spec::flavour::Flavour;
 use cluster_spec::kubelet::TopologyScope;
 use cluster_spec::plan::{ClusterSpec, NodePlan};
+use cluster_spec::runtime::Runtime;
 use fixtures::machines::Machine;
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -67,6 +68,7 @@ impl TestCluster {
                 nodes,
                 hide_allocations: false,
                 flavour,
+                runtime: Runtime::Builtin,
             }),
         };
         let cluster = Box::pin(Cluster::up(spec, &|_| {})).await.unwrap();

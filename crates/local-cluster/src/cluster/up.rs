@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use cluster_spec::plan::ClusterSpec;
 use cluster_spec::progress::{Report, Step, note};
+use cluster_spec::runtime::Runtime;
 use cluster_spec::subnet::Subnet;
 use cluster_state::Claim;
 use cluster_state::process::ProcessRef;
@@ -23,7 +24,7 @@ use crate::pki::{self, Pki};
 use crate::privileges::{self, Facts, Missing};
 use crate::supervise::client;
 use crate::supervise::protocol::Announcement;
-use crate::{helper_process, net};
+use crate::{containerd, helper_process, net};
 
 /// The longest name of a socket in a node's directory.
 const LONGEST_SOCKET: &str = "/control.sock";
@@ -58,6 +59,9 @@ pub enum Error {
     /// The cluster could not be made an OpenShift.
     #[error("cannot make the cluster an OpenShift")]
     Flavour(#[from] openshift::Error),
+    /// A node's containerd does not take the images.
+    #[error(transparent)]
+    Images(#[from] containerd::Error),
     /// A node failed.
     #[error(transparent)]
     Node(#[from] node_handle::Error),
@@ -143,6 +147,12 @@ fn check(spec: &ClusterSpec) -> Result<(), Error> {
             net::MAX_NODES
         )));
     }
+    if spec.hide_allocations && spec.runtime != Runtime::Builtin {
+        return Err(Error::Plan(
+            "only the builtin runtime can hide allocations, because it decides what a volume holds"
+                .to_owned(),
+        ));
+    }
     let helper = spec.bin_dir.join("numaresources-testbed");
     for program in spec.assets.all().into_iter().chain([helper.as_path()]) {
         if !program.is_file() {
@@ -212,6 +222,7 @@ async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> 
             node.spawn_hiding_proxy()?;
         }
     }
+    import_images(cluster, report).await?;
     wait_for_api(cluster).await?;
     if let Some(flavour) = spec.flavour {
         openshift::install_for(&cluster.client(), flavour, &spec.nodes).await?;
@@ -231,9 +242,34 @@ async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> 
     if spec.flavour.is_some() {
         holder.start(helper_process::platform(spec))?;
     }
-    if filter::is_available() {
+    // Only the builtin runtime puts rules into the networks of pods.
+    if spec.runtime == Runtime::Builtin && filter::is_available() {
         holder.start(helper_process::policies(spec))?;
     }
+    step.finish();
+    Ok(())
+}
+
+/// Imports the images into the nodes, one after another, where the runtime needs them. A kubelet comes after that, or it could ask for an
+/// image that is not there yet.
+async fn import_images(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> {
+    let Runtime::Containerd(programs) = &cluster.spec().runtime else {
+        return Ok(());
+    };
+    let step = Step::begin(report, "images");
+    let images = nodes::named_images(cluster.spec());
+    let file = cluster.dir().join("images.tar");
+    let (programs, handles) = (programs.clone(), cluster.nodes().to_vec());
+    let work = move || -> Result<(), Error> {
+        containerd::archive::write(&file, &images)?;
+        for node in &handles {
+            containerd::import(node, &programs, &file)?;
+        }
+        Ok(fs_err::remove_file(file)?)
+    };
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(std::io::Error::other)??;
     step.finish();
     Ok(())
 }

@@ -6,16 +6,19 @@ use std::path::{Path, PathBuf};
 use cluster_spec::hardware;
 use cluster_spec::images::Image;
 use cluster_spec::plan::ClusterSpec;
+use cluster_spec::runtime::Runtime;
 use cri_runtime::spec::NodeSpec;
 
 use super::Error;
 use crate::cluster::LocalCluster;
+use crate::containerd;
+use crate::containerd::archive::Named;
 use crate::control_plane::{process, text};
 use crate::enter::NodeLayout;
 use crate::kubelet::runtime_process;
 use crate::net::{self, POD_PREFIX};
 use crate::node_handle::{NodeHandle, POD_RESOURCES, POD_RESOURCES_HIDDEN};
-use crate::root::{self, Root};
+use crate::root::{self, ControlGroup, Root};
 use crate::supervise::protocol::ProcessSpec;
 
 /// User ID of the stack's image. On OpenShift the stack's pods specify no user and must not run as root.
@@ -44,6 +47,10 @@ pub(super) fn prepare_nodes(cluster: &LocalCluster) -> Result<(), Error> {
                 hardware,
                 state_dir: cluster.dir().to_owned(),
                 program_dirs: program_dirs(spec),
+                control_group: spec.control_group().map(|cluster| ControlGroup {
+                    cluster,
+                    node: node.name().to_owned(),
+                }),
             },
             subnet: cluster.subnet(),
             index,
@@ -51,7 +58,12 @@ pub(super) fn prepare_nodes(cluster: &LocalCluster) -> Result<(), Error> {
         };
         root::prepare(&layout.root, node.name(), node.address())?;
         write_json(&node.dir().join("place.json"), &layout)?;
-        write_json(&node.dir().join("node.json"), &node_spec(spec, node, index))?;
+        match &spec.runtime {
+            Runtime::Builtin => {
+                write_json(&node.dir().join("node.json"), &node_spec(spec, node, index))?;
+            }
+            Runtime::Containerd(programs) => containerd::write(node, index, programs)?,
+        }
     }
     Ok(())
 }
@@ -65,6 +77,7 @@ fn program_dirs(spec: &ClusterSpec) -> Vec<PathBuf> {
         .filter_map(Path::parent)
         .chain([spec.bin_dir.as_path()])
         .map(Path::to_owned)
+        .chain(spec.runtime.program_dirs())
         .collect();
     dirs.sort();
     dirs.dedup();
@@ -105,6 +118,18 @@ fn images(spec: &ClusterSpec) -> BTreeMap<String, Image> {
     ])
 }
 
+/// Returns the same images with all names by which pods ask for them.
+pub(super) fn named_images(spec: &ClusterSpec) -> Vec<Named> {
+    let named = |(repository, image): (String, Image)| Named {
+        names: vec![
+            format!("{repository}:dev"),
+            format!("{repository}@{}", api::names::STACK_DIGEST),
+        ],
+        image,
+    };
+    images(spec).into_iter().map(named).collect()
+}
+
 /// Returns the image of the stack, which has kubectl as well.
 fn stack_image(spec: &ClusterSpec) -> Image {
     let mut image = Image::of_stack(&spec.bin_dir);
@@ -115,21 +140,33 @@ fn stack_image(spec: &ClusterSpec) -> Image {
 
 /// Returns the process of a node's runtime, which creates the node's namespaces and is the first process in them.
 pub(super) fn runtime(cluster: &LocalCluster, node: &NodeHandle) -> ProcessSpec {
-    let helper = text(&cluster.spec().bin_dir.join("numaresources-testbed"));
-    let argv = [
-        &helper,
-        "enter",
-        "--place",
-        &text(&node.dir().join("place.json")),
-        "--",
-        &helper,
-        "node",
-        "--spec",
-        &text(&node.dir().join("node.json")),
+    let spec = cluster.spec();
+    let helper = text(&spec.bin_dir.join("numaresources-testbed"));
+    let mut argv: Vec<String> = vec![
+        helper.clone(),
+        "enter".to_owned(),
+        "--place".to_owned(),
+        text(&node.dir().join("place.json")),
+        "--".to_owned(),
     ];
-    let argv = argv.iter().map(|argument| (*argument).to_owned()).collect();
-    process(cluster.dir(), &runtime_process(node.name()), argv)
+    let mut env = None;
+    match &spec.runtime {
+        Runtime::Builtin => {
+            let spec = text(&node.dir().join("node.json"));
+            argv.extend([helper, "node".to_owned(), "--spec".to_owned(), spec]);
+        }
+        Runtime::Containerd(programs) => {
+            argv.extend(containerd::command(node, programs));
+            env = Some(containerd::path(programs));
+        }
+    }
+    let mut start = process(cluster.dir(), &runtime_process(node.name()), argv);
+    if let Some(path) = env {
+        start.env.insert("PATH".to_owned(), path);
+    }
+    start
 }
+
 fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(value).map_err(std::io::Error::other)?;
     fs_err::write(path, text)?;

@@ -1,0 +1,166 @@
+//! Where containerd, runc and the CNI plugins come from: a given directory, `PATH` and the usual directories, a cache, or Debian's packages.
+//!
+//! Packages are unpacked into the cache and not installed: their scripts never run, so no system service starts, and nothing of the system
+//! changes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use cluster_spec::progress::{Report, Step, note};
+use cluster_spec::runtime::ContainerPrograms;
+
+use crate::child::output_within;
+use crate::path::{cache_dir, find_in, find_program};
+
+/// Debian's packages with the programs.
+const PACKAGES: [&str; 3] = ["containerd", "runc", "containernetworking-plugins"];
+/// Directories of programs that are not on every user's `PATH`.
+const SYSTEM: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
+/// Where systems keep CNI plugins.
+const CNI: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
+/// The CNI plugins that a node needs.
+const PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
+/// Longest time for a download, and for unpacking.
+const LIMIT: Duration = Duration::from_mins(5);
+/// What a user can do when programs are missing.
+const ADVICE: &str = "install containerd, runc and the CNI plugins bridge, host-local and loopback, or name their directory by --assets";
+
+/// Why the programs are not available.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// They are not here, and no packages of Debian can be had.
+    #[error("no {}, and `{command}` failed: {problem}; {ADVICE}", missing.join(", "))]
+    Package {
+        /// Names of the programs.
+        missing: Vec<String>,
+        /// The command.
+        command: String,
+        /// What it wrote.
+        problem: String,
+    },
+    /// The packages lack programs.
+    #[error("no {} in Debian's packages {}; {ADVICE}", missing.join(", "), PACKAGES.join(", "))]
+    Incomplete {
+        /// Names of the programs.
+        missing: Vec<String>,
+    },
+    /// The cache could not be used.
+    #[error("cannot use the cache of container programs")]
+    Cache(#[from] std::io::Error),
+}
+
+/// Locates the programs. Those that are missing are unpacked from Debian's packages into the cache, a directory of this user.
+///
+/// # Errors
+/// Returns an error if programs are missing and the packages cannot be had.
+pub fn locate(given: Option<&Path>, report: Report<'_>) -> Result<ContainerPrograms, Error> {
+    let cache = &cache_dir().join("containers");
+    let missing = match find(given, cache) {
+        Ok(programs) => return Ok(programs),
+        Err(missing) => missing,
+    };
+    let step = Step::begin(
+        report,
+        format!("unpacking {} of Debian", PACKAGES.join(", ")),
+    );
+    unpack(cache, &missing, report)?;
+    step.finish();
+    find(given, cache).map_err(|missing| Error::Incomplete { missing })
+}
+
+/// Returns the programs, or the names of those that are nowhere.
+fn find(given: Option<&Path>, cache: &Path) -> Result<ContainerPrograms, Vec<String>> {
+    let mut missing = Vec::new();
+    let mut program = |name: &str| {
+        let places = [cache.join("usr/bin"), cache.join("usr/sbin")];
+        let found = find_in(given.map(Path::to_owned), name)
+            .or_else(|| find_program(name))
+            .or_else(|| find_in(SYSTEM.map(PathBuf::from), name))
+            .or_else(|| find_in(places, name))
+            .and_then(|file| file.canonicalize().ok());
+        found.unwrap_or_else(|| {
+            missing.push(name.to_owned());
+            PathBuf::new()
+        })
+    };
+    let (containerd, shim) = (program("containerd"), program("containerd-shim-runc-v2"));
+    let (ctr, runc) = (program("ctr"), program("runc"));
+    let plugins = given
+        .map(Path::to_owned)
+        .into_iter()
+        .chain(CNI.map(PathBuf::from))
+        .chain([cache.join("usr/lib/cni")])
+        .find(|dir| {
+            PLUGINS
+                .iter()
+                .all(|plugin| find_in([dir.clone()], plugin).is_some())
+        });
+    match plugins {
+        Some(cni) if missing.is_empty() => Ok(ContainerPrograms {
+            containerd,
+            shim,
+            ctr,
+            runc,
+            cni,
+        }),
+        Some(_) => Err(missing),
+        None => {
+            missing.extend(PLUGINS.map(|plugin| format!("CNI plugin {plugin}")));
+            Err(missing)
+        }
+    }
+}
+
+/// Downloads the packages and unpacks them into the cache. Another process that does the same waits here and then finds them.
+fn unpack(cache: &Path, missing: &[String], report: Report<'_>) -> Result<(), Error> {
+    let parent = cache.parent().unwrap_or(cache);
+    fs_err::create_dir_all(parent)?;
+    let lock = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(parent.join("containers.lock"))?;
+    if lock.try_lock().is_err() {
+        note(
+            report,
+            "another process unpacks the container programs; waiting for it",
+        );
+        lock.lock()?;
+    }
+    if cache.exists() {
+        return Ok(());
+    }
+    let work = tempfile::tempdir_in(parent)?;
+    let root = work.path().join("root");
+    fs_err::create_dir(&root)?;
+    let mut download = Command::new("apt-get");
+    download.arg("download").args(PACKAGES);
+    run(download.current_dir(work.path()), missing)?;
+    for entry in fs_err::read_dir(work.path())? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|extension| extension == "deb") {
+            run(
+                Command::new("dpkg-deb").arg("-x").args([&file, &root]),
+                missing,
+            )?;
+        }
+    }
+    fs_err::rename(root, cache)?;
+    Ok(())
+}
+
+fn run(command: &mut Command, missing: &[String]) -> Result<(), Error> {
+    let line = format!("{command:?}");
+    let failed = |problem: String| Error::Package {
+        missing: missing.to_vec(),
+        command: line.clone(),
+        problem,
+    };
+    match output_within(command, LIMIT) {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(failed(
+            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        )),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
