@@ -21,7 +21,7 @@ use cluster_spec::progress::Progress;
 use cri_runtime::filter;
 use kept::Stack;
 use kube::Client;
-use testbed::cli::PlanArgs;
+use testbed::cli::{PlanArgs, RuntimeName};
 use testbed::lane;
 
 use crate::binaries;
@@ -166,7 +166,9 @@ pub async fn run(
         openshift: connect::has_group(&client, "machineconfiguration.openshift.io").await?,
         network_policies: match own {
             None => true,
-            Some(lane::Lane::Local) => filter::is_available(),
+            Some(lane::Lane::Local) => {
+                options.plan.runtime == RuntimeName::Builtin && filter::is_available()
+            }
             Some(lane::Lane::Embedded) => false,
         },
         scheduler,

@@ -10,9 +10,10 @@ use std::process::{Child, ChildStdin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster_faults::Faults;
+use cluster_faults::{Faults, NodeFaults};
 use cluster_spec::plan::ClusterSpec;
 use cluster_spec::progress::Report;
+use cluster_spec::runtime::Runtime;
 use cluster_spec::subnet::Subnet;
 use cluster_state::Record;
 use cluster_state::process::ProcessRef;
@@ -150,12 +151,14 @@ impl LocalCluster {
         self.nodes.iter().find(|node| node.name() == name)
     }
 
-    /// Returns the faults that can be injected: into the API server as a whole, real kubelets and the processes on their nodes, and leases.
+    /// Returns the faults that can be injected: into the API server as a whole, real kubelets and the processes on their nodes, and leases. Only
+    /// the builtin runtime hands processes out, so nodes with another one are not disturbed.
     pub fn faults(&self) -> Faults {
-        let nodes = RealNodes::new(&self.nodes);
+        let builtin = self.spec.runtime == Runtime::Builtin;
+        let nodes = builtin.then(|| Arc::new(RealNodes::new(&self.nodes)) as Arc<dyn NodeFaults>);
         let server =
             ApiServerProcess::new(self.holder(), &self.dir, &self.spec.assets, self.subnet);
-        Faults::new(self.client(), None, Some(Arc::new(nodes))).with_process(Arc::new(server))
+        Faults::new(self.client(), None, nodes).with_process(Arc::new(server))
     }
 
     /// Returns its nodes as machines that can be configured.

@@ -4,7 +4,8 @@
 //! dies, the kernel removes all of them. Only one directory stays, which the next start removes.
 //!
 //! Reading order: [`cluster`] (the interface for callers), [`cluster::up`] (the steps of a start), [`supervise`], [`net`], [`root`] (what a
-//! node sees), [`control_plane`], [`kubelet`], [`node_handle`]; [`platform`] and [`policies`] are what the Kubernetes programs do not do;
+//! node sees), [`control_plane`], [`kubelet`], [`node_handle`], `containerd` (instead of
+//! the builtin runtime); [`platform`] and [`policies`] are what the Kubernetes programs do not do;
 //! the preconditions are [`privileges`], and the Kubernetes programs (`programs::kubernetes`).
 
 pub mod api_server_process;

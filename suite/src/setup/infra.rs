@@ -160,11 +160,18 @@ fn daemon_set(pool: &str, selector: &BTreeMap<String, String>) -> Value {
                         "image": image,
                         "imagePullPolicy": "IfNotPresent",
                         "command": ["/bin/numacell"],
-                        "args": ["-alsologtostderr", "-v", "3"],
+                        "args": ["-alsologtostderr", "-v", "3", "-sysfs=/host-sys"],
                         "securityContext": {"privileged": true, "runAsUser": 0},
-                        "volumeMounts": [{"name": "kubeletsockets", "mountPath": plugins}]
+                        "volumeMounts": [
+                            {"name": "kubeletsockets", "mountPath": plugins},
+                            {"name": "sys", "mountPath": "/host-sys", "readOnly": true}
+                        ]
                     }],
-                    "volumes": [{"name": "kubeletsockets", "hostPath": {"path": plugins, "type": "Directory"}}]
+                    "volumes": [
+                        {"name": "kubeletsockets", "hostPath": {"path": plugins, "type": "Directory"}},
+                        // a container has a sysfs of its own, which shows the machine even where the node shows other hardware
+                        {"name": "sys", "hostPath": {"path": "/sys", "type": "Directory"}}
+                    ]
                 }
             }
         }
