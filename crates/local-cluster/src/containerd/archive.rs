@@ -87,7 +87,7 @@ pub(crate) fn write(path: &Path, images: &[Named]) -> std::io::Result<()> {
         EntryType::Regular,
         0o644,
         size,
-        &blob(&layer),
+        blob(&layer),
         &mut file,
     )?;
     let index = json!({ "schemaVersion": 2, "manifests": listed });
