@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 /// Environment variable that names the image of the stack, by tag or by digest.
 pub const STACK_VARIABLE: &str = "NUMARESOURCES_STACK_IMAGE";
+/// Environment variable that names the image of the tests, which has every program that the scenarios start.
+pub const TESTS_VARIABLE: &str = "NUMARESOURCES_TESTS_IMAGE";
 /// Variable of the operator with the digests of schedulers that it runs (operator.md 5.2).
 const TRUSTED_DIGESTS: &str = "SCHEDULER_IMAGE_DIGESTS";
 /// Variable of the operator that lets it run a scheduler without a trusted digest (operator.md 5.2).
@@ -18,16 +20,19 @@ const VALIDATION: &str = "SCHEDULER_IMAGE_VALIDATION";
 
 /// Returns the image that the user named for the stack.
 pub fn named_by_user() -> Option<String> {
-    env::var(STACK_VARIABLE)
-        .ok()
-        .filter(|image| !image.is_empty())
+    variable(STACK_VARIABLE)
 }
 
-/// Returns the image of a pod of the suite: that of the first of these variables that is set, or the stack's, which has every program that the
-/// scenarios start.
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|image| !image.is_empty())
+}
+
+/// Returns the image of a pod of the suite: that of the first of these variables that is set, or that of the tests. Clusters of ours have the programs
+/// of both images in one.
 pub fn of_pods(variables: &[&str]) -> String {
-    let own = variables.iter().find_map(|name| env::var(name).ok());
-    own.or_else(named_by_user)
+    let named = variables.iter().find_map(|name| variable(name));
+    named
+        .or_else(|| variable(TESTS_VARIABLE))
         .unwrap_or_else(|| names::STACK_IMAGE.to_owned())
 }
 

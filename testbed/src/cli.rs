@@ -249,7 +249,7 @@ impl PlanArgs {
             "--runtime containerd needs the local lane: an embedded cluster has no containers"
         );
         Ok(match lane {
-            Lane::Local => Spec::Local(self.local_spec(name, state_root, report)?),
+            Lane::Local => Spec::Local(Box::new(self.local_spec(name, state_root, report)?)),
             Lane::Embedded => Spec::Embedded(EmbeddedSpec {
                 light_nodes: usize::try_from(self.light_nodes)?,
                 hide_allocations: self.hide_allocations,

@@ -56,7 +56,7 @@ pub enum Spec {
     /// An embedded cluster.
     Embedded(EmbeddedSpec),
     /// A cluster of real Kubernetes parts.
-    Local(ClusterSpec),
+    Local(Box<ClusterSpec>),
 }
 
 /// A cluster that this process brought up. Dropping it ends it.
@@ -93,7 +93,7 @@ impl Cluster {
                 Self::Embedded(Box::new(Box::pin(EmbeddedCluster::up(spec, report)).await?))
             }
             Spec::Local(spec) => {
-                Self::Local(Box::new(Box::pin(LocalCluster::up(spec, report)).await?))
+                Self::Local(Box::new(Box::pin(LocalCluster::up(*spec, report)).await?))
             }
         })
     }

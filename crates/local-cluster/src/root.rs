@@ -335,6 +335,7 @@ mod tests {
             hardware: state.path().join("hardware"),
             state_dir: state.path().to_owned(),
             program_dirs: Vec::new(),
+            control_group: None,
         };
         prepare(&root, "n", std::net::Ipv4Addr::LOCALHOST).unwrap();
         let mut compared = Vec::new();

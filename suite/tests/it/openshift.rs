@@ -57,7 +57,7 @@ impl TestCluster {
                 flavour: Some(flavour),
                 ..EmbeddedSpec::new("chain", dir.path(), &bin_dir, nodes)
             }),
-            Lane::Local => Spec::Local(ClusterSpec {
+            Lane::Local => Spec::Local(Box::new(ClusterSpec {
                 name: "chain".to_owned(),
                 state_root: dir.path().to_owned(),
                 assets: kubernetes::locate(&SearchPath::from_environment(None), &|_| {}).unwrap(),
@@ -66,7 +66,7 @@ impl TestCluster {
                 hide_allocations: false,
                 flavour: Some(flavour),
                 runtime: Runtime::Builtin,
-            }),
+            })),
         };
         let cluster = Box::pin(Cluster::up(spec, &|_| {})).await.unwrap();
         let cluster = Self {

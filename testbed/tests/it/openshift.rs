@@ -60,7 +60,7 @@ impl TestCluster {
                 flavour,
                 ..EmbeddedSpec::new("openshift", dir.path(), bin_dir, nodes)
             }),
-            Lane::Local => Spec::Local(ClusterSpec {
+            Lane::Local => Spec::Local(Box::new(ClusterSpec {
                 name: "openshift".to_owned(),
                 state_root: dir.path().to_owned(),
                 assets: kubernetes::locate(&SearchPath::from_environment(None), &|_| {}).unwrap(),
@@ -69,7 +69,7 @@ impl TestCluster {
                 hide_allocations: false,
                 flavour,
                 runtime: Runtime::Builtin,
-            }),
+            })),
         };
         let cluster = Box::pin(Cluster::up(spec, &|_| {})).await.unwrap();
         let client = cluster.client();
