@@ -6,7 +6,6 @@ use tracing::Level;
 use tracing::field::{Field, Visit};
 
 use super::Format;
-use super::lines::{json, quoted};
 
 /// Field that says how verbose an event is, as the number of klog's `-v`.
 const VERBOSITY: &str = "v";
@@ -137,4 +136,29 @@ impl Visit for Fields {
             name => self.text(name, &text),
         }
     }
+}
+
+/// Writes a text as a JSON string.
+pub(super) fn json(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Writes a text in quotes, as Go's `strconv.Quote`.
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() => {
+                write!(out, "\\u{:04x}", u32::from(c)).expect("writing to a string cannot fail");
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
 }

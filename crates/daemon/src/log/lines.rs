@@ -1,6 +1,6 @@
 //! A log line in the form of klog's text, or of Kubernetes' JSON (scheduler.md 8).
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use jiff::{Timestamp, Zoned};
 use tracing::{Event, Level, Subscriber};
@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFi
 use tracing_subscriber::registry::LookupSpan;
 
 use super::Format;
-use super::fields::{Fields, Verbosity};
+use super::fields::{Fields, Verbosity, json, quoted};
 
 /// Writes events, as far as they are not more verbose than asked for. An event without a field `v` has the verbosity of its level.
 #[derive(Clone, Copy, Debug)]
@@ -117,29 +117,4 @@ fn json_head(writer: &mut Writer<'_>, file: &str, line: u32, message: &str) -> f
     let caller = json(&format!("{}:{line}", &file[end..]));
     let message = json(message);
     write!(writer, r#"{{"ts":{time},"caller":{caller},"msg":{message}"#)
-}
-
-/// Writes a text as a JSON string.
-pub(super) fn json(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
-/// Writes a text in quotes, as Go's `strconv.Quote`.
-pub(super) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c.is_control() => {
-                write!(out, "\\u{:04x}", u32::from(c)).expect("writing to a string cannot fail");
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
