@@ -1,4 +1,4 @@
-//! What the original operator installs, in the words of `docs/reference/operator.md`: names, labels, selectors, owners, annotations, status.
+//! What the original operator installs (operator.md 6): names, labels, selectors, owners, annotations, status.
 //! Where the content does not matter for an exchange (the rules of roles, say), it is shortened.
 
 use cluster_spec::flavour::Flavour;
