@@ -153,8 +153,8 @@ pub async fn run(
         recorder.keep_all();
     }
     let own = match &options.cluster {
-        ClusterSource::Own(lane) => Some(*lane),
-        ClusterSource::Kubeconfig(_) => kept.map(|(stack, _)| stack.lane),
+        ClusterSource::Own(lane) => Some((*lane, options.plan.runtime)),
+        ClusterSource::Kubeconfig(_) => kept.map(|(stack, _)| (stack.lane, stack.runtime)),
     };
     let scheduler = options
         .scheduler
@@ -166,10 +166,8 @@ pub async fn run(
         openshift: connect::has_group(&client, "machineconfiguration.openshift.io").await?,
         network_policies: match own {
             None => true,
-            Some(lane::Lane::Local) => {
-                options.plan.runtime == RuntimeName::Builtin && filter::is_available()
-            }
-            Some(lane::Lane::Embedded) => false,
+            Some((lane::Lane::Local, RuntimeName::Builtin)) => filter::is_available(),
+            Some((lane::Lane::Local, RuntimeName::Containerd) | (lane::Lane::Embedded, _)) => false,
         },
         scheduler,
         cache_resync: status.cache_resync,

@@ -80,6 +80,9 @@ async fn up(args: ClusterUpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The tests' image as `cargo xtask image` names it; it has the stack's programs, too.
+const IMAGE: &str = "localhost/numaresources/tests:dev";
+
 /// Prints the configuration of a kind cluster with the workers of the arguments, after it wrote what the nodes mount. What is to be done with it
 /// goes to standard error.
 fn print_kind_config(up: &UpArgs, dir: &Path) -> anyhow::Result<ExitCode> {
@@ -95,13 +98,14 @@ fn print_kind_config(up: &UpArgs, dir: &Path) -> anyhow::Result<ExitCode> {
         std::io::stderr(),
         "The nodes mount files below {}, which have to stay while the cluster exists. With the configuration above in kind.yaml:\n  \
          kind create cluster --config kind.yaml\n  \
-         kind load image-archive --name {name} stack.tar\n  \
+         kind load image-archive --name {name} tests.tar\n  \
          kubectl apply --server-side -f {}\n  \
-         KUBECONFIG=~/.kube/config {}={} numaresources-tests --label tier0",
+         export {}={IMAGE} {}={IMAGE}\n  \
+         KUBECONFIG=~/.kube/config numaresources-tests --label tier0",
         dir.display(),
         labels.display(),
         images::STACK_VARIABLE,
-        api::names::STACK_IMAGE,
+        images::TESTS_VARIABLE,
     );
     Ok(ExitCode::SUCCESS)
 }
@@ -115,7 +119,7 @@ async fn install(up: &UpArgs, bin_dir: &Path) -> anyhow::Result<()> {
         )
     };
     let dir = cluster_state::dir(&up.name.root.resolve(), &up.name.name);
-    Stack::begin(&dir, up.cluster, bin_dir).map_err(failed)?;
+    Stack::begin(&dir, up.cluster, up.plan.runtime, bin_dir).map_err(failed)?;
     let options = Options {
         cluster: ClusterSource::Kubeconfig(dir.join("kubeconfig")),
         plan: up.plan.clone(),

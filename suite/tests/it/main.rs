@@ -5,6 +5,7 @@ mod attached;
 mod churn;
 mod cli;
 mod compatibility;
+mod containerd;
 mod disturbed;
 mod faults;
 mod harness;
