@@ -4,7 +4,7 @@
 //! The result has every default filled in and every plugin list resolved. No I/O: the caller reads the file.
 //!
 //! Reading order: [`configuration`] (the file), [`plugins`] (which plugin runs at which point), [`args`] (the arguments of
-//! NodeResourceTopologyMatch), [`default_plugins`] (the arguments of the other plugins), [`without_effect`] (what is given and changes nothing).
+//! NodeResourceTopologyMatch), [`default_plugins`] (the arguments of the other plugins), [`mod@without_effect`] (what is given and changes nothing).
 
 pub mod args;
 pub mod configuration;

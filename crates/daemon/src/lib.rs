@@ -11,7 +11,7 @@
 //! - [`metrics`]: a Prometheus registry served as text.
 //! - [`configz`]: the configuration in effect.
 //! - [`serve`]: one listener, plain or TLS, until the token is cancelled.
-//! - [`file`]: files that others read while they change.
+//! - [`mod@file`]: files that others read while they change.
 //! - [`rate`]: a rate limit for work that waits.
 //! - [`lease`]: leader election on a `coordination.k8s.io` Lease.
 //!

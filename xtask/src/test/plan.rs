@@ -117,7 +117,7 @@ const LONG: &[(&str, Expected)] = &[
     ("testbed/it/kubelet::", takes(50.0, 0.9)),
     ("suite/it/warm::", takes(25.0, 0.5)),
     ("suite/suite", takes(45.0, 0.8)),
-    ("suite/it/containerd::", takes(120.0, 0.9)),
+    ("suite/it/containerd::", takes(75.0, 0.6)),
     ("suite/it/faults::", takes(40.0, 0.7)),
     ("judges/replay", takes(40.0, 0.15)),
     ("testbed/it/disturbed::", takes(20.0, 0.15)),

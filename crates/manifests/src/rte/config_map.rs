@@ -29,7 +29,7 @@ pub struct KubeletSettings {
     /// Policy of the topology manager; empty when unknown.
     #[serde(default)]
     pub topology_manager_policy: String,
-    /// The option of the topology manager that the exporter publishes, [`MAX_NUMA_NODES`], if it is set. Kubelets that differ in others are alike
+    /// The option of the topology manager that the exporter publishes, `max-allowable-numa-nodes`, if it is set. Kubelets that differ in others are alike
     /// to a scheduler.
     #[serde(default, deserialize_with = "published_options")]
     pub topology_manager_policy_options: BTreeMap<String, String>,
