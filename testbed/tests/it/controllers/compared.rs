@@ -171,10 +171,27 @@ impl Scenario {
             assert!(Instant::now() < deadline, "{step}: not stable: {last:#?}");
             tokio::time::sleep(POLL_INTERVAL).await;
             let now = self.everything().await;
-            same = if now == last { same + 1 } else { 0 };
+            // a kubelet of a busy machine may need longer than that to start a pod
+            let starting = self.pod_is_starting().await;
+            same = if now == last && !starting {
+                same + 1
+            } else {
+                0
+            };
             last = now;
         }
         self.states.push((step, last));
+    }
+
+    /// Returns whether a pod has a node and does not run there yet.
+    async fn pod_is_starting(&self) -> bool {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let pods = pods.list(&ListParams::default()).await.unwrap();
+        pods.items.into_iter().any(|pod| {
+            let bound = pod.spec.is_some_and(|spec| spec.node_name.is_some());
+            let phase = pod.status.and_then(|status| status.phase);
+            bound && phase.as_deref() == Some("Pending")
+        })
     }
 
     /// Returns the content of the namespace as lines, without values that differ from run to run.
