@@ -250,7 +250,6 @@ async fn a_bad_socket_is_told_counted_and_never_published() {
         SocketFault::Refuses,
         SocketFault::Hangs,
     ]) {
-        let before = scene.version().await;
         let affected = proxy.affected();
         proxy.set(Some(fault));
         // until then the open connection may still get an answer
@@ -260,6 +259,8 @@ async fn a_bad_socket_is_told_counted_and_never_published() {
                 _ => Err(format!("no connection met {fault:?}")),
             })
             .await;
+        // a call begins only once the answer before it is published
+        let before = scene.version().await;
         // no successful answer shows this change
         let given: Vec<i64> = (4..4 + number).collect();
         scene.assign_cpus(&format!("p{number}"), &given).await;
