@@ -1,17 +1,14 @@
 //! Where containerd, runc and the CNI plugins come from: a given directory, `PATH` and the usual directories, a cache, or Debian's packages.
 //!
-//! Packages are unpacked into the cache and not installed: their scripts never run, so no system service starts, and nothing of the system
-//! changes.
+//! Packages are unpacked into the cache and not installed, see [`debian`].
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
-use cluster_spec::progress::{Report, Step, note};
+use cluster_spec::progress::{Report, Step};
 use cluster_spec::runtime::ContainerPrograms;
 
-use crate::child::output_within;
-use crate::path::{cache_dir, find_in, find_program};
+use crate::debian;
+use crate::path::{cache_dir, find_in, find_program, lock};
 
 /// Debian's packages with the programs.
 const PACKAGES: [&str; 3] = ["containerd", "runc", "containernetworking-plugins"];
@@ -21,8 +18,6 @@ const SYSTEM: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 const CNI: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 /// The CNI plugins that a node needs.
 const PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
-/// Longest time for a download, and for unpacking.
-const LIMIT: Duration = Duration::from_mins(5);
 /// What a user can do when programs are missing.
 const ADVICE: &str = "install containerd, runc and the CNI plugins bridge, host-local and loopback, or name their directory by --assets";
 
@@ -30,14 +25,13 @@ const ADVICE: &str = "install containerd, runc and the CNI plugins bridge, host-
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// They are not here, and no packages of Debian can be had.
-    #[error("no {}, and `{command}` failed: {problem}; {ADVICE}", missing.join(", "))]
+    #[error("no {}, and Debian's packages cannot be had; {ADVICE}", missing.join(", "))]
     Package {
         /// Names of the programs.
         missing: Vec<String>,
-        /// The command.
-        command: String,
-        /// What it wrote.
-        problem: String,
+        /// Why not.
+        #[source]
+        source: debian::Error,
     },
     /// The packages lack programs.
     #[error("no {} in Debian's packages {}; {ADVICE}", missing.join(", "), PACKAGES.join(", "))]
@@ -64,7 +58,7 @@ pub fn locate(given: Option<&Path>, report: Report<'_>) -> Result<ContainerProgr
         report,
         format!("unpacking {} of Debian", PACKAGES.join(", ")),
     );
-    unpack(cache, &missing, report)?;
+    unpack(cache, missing, report)?;
     step.finish();
     find(given, cache).map_err(|missing| Error::Incomplete { missing })
 }
@@ -112,55 +106,21 @@ fn find(given: Option<&Path>, cache: &Path) -> Result<ContainerPrograms, Vec<Str
     }
 }
 
-/// Downloads the packages and unpacks them into the cache. Another process that does the same waits here and then finds them.
-fn unpack(cache: &Path, missing: &[String], report: Report<'_>) -> Result<(), Error> {
+/// Unpacks the packages into the cache. Another process that does the same waits here and then finds them.
+fn unpack(cache: &Path, missing: Vec<String>, report: Report<'_>) -> Result<(), Error> {
     let parent = cache.parent().unwrap_or(cache);
     fs_err::create_dir_all(parent)?;
-    let lock = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(parent.join("containers.lock"))?;
-    if lock.try_lock().is_err() {
-        note(
-            report,
-            "another process unpacks the container programs; waiting for it",
-        );
-        lock.lock()?;
-    }
+    let _lock = lock(
+        &parent.join("containers.lock"),
+        "another process unpacks the container programs; waiting for it",
+        report,
+    )?;
     if cache.exists() {
         return Ok(());
     }
     let work = tempfile::tempdir_in(parent)?;
     let root = work.path().join("root");
-    fs_err::create_dir(&root)?;
-    let mut download = Command::new("apt-get");
-    download.arg("download").args(PACKAGES);
-    run(download.current_dir(work.path()), missing)?;
-    for entry in fs_err::read_dir(work.path())? {
-        let file = entry?.path();
-        if file.extension().is_some_and(|extension| extension == "deb") {
-            run(
-                Command::new("dpkg-deb").arg("-x").args([&file, &root]),
-                missing,
-            )?;
-        }
-    }
+    debian::unpack(&PACKAGES, &root).map_err(|source| Error::Package { missing, source })?;
     fs_err::rename(root, cache)?;
     Ok(())
-}
-
-fn run(command: &mut Command, missing: &[String]) -> Result<(), Error> {
-    let line = format!("{command:?}");
-    let failed = |problem: String| Error::Package {
-        missing: missing.to_vec(),
-        command: line.clone(),
-        problem,
-    };
-    match output_within(command, LIMIT) {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(failed(
-            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        )),
-        Err(error) => Err(failed(error.to_string())),
-    }
 }

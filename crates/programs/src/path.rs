@@ -1,7 +1,10 @@
 //! Programs of this machine.
 
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use cluster_spec::progress::{Report, note};
 
 /// Returns the first executable file of this name on `PATH`.
 pub fn find_program(name: &str) -> Option<PathBuf> {
@@ -28,4 +31,17 @@ pub fn cache_dir() -> PathBuf {
         PathBuf::from,
     );
     cache.join("numaresources")
+}
+
+/// Waits until no other process has this file locked, and locks it until the returned value is dropped. `waiting` is told if another one has it.
+pub(crate) fn lock(file: &Path, waiting: &str, report: Report<'_>) -> std::io::Result<File> {
+    let lock = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(file)?;
+    if lock.try_lock().is_err() {
+        note(report, waiting);
+        lock.lock()?;
+    }
+    Ok(lock)
 }

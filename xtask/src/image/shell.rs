@@ -2,10 +2,10 @@
 //! taken when the image is made; nothing of it is in the repository.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 use programs::console::note;
+use programs::debian;
 
 use super::elf::is_static;
 use crate::cargo;
@@ -117,7 +117,12 @@ impl Shell {
         }
         let unpacked = cargo::target_dir()?.join("image").join(PACKAGE);
         if !is_static_file(&unpacked.join(PATH)) {
-            download(&unpacked)?;
+            note(&format!("downloading the package {PACKAGE}"));
+            debian::unpack(&[PACKAGE], &unpacked).with_context(|| {
+                format!(
+                    "there is no static BusyBox, and no package {PACKAGE}: install it, name one with --busybox FILE, or make the other images"
+                )
+            })?;
         }
         Self::of(&unpacked.join(PATH), Some(unpacked.join(COPYRIGHT)))
     }
@@ -157,45 +162,6 @@ fn version(program: &[u8]) -> Option<String> {
 
 fn is_static_file(path: &Path) -> bool {
     std::fs::read(path).is_ok_and(|bytes| is_static(&bytes))
-}
-
-/// Downloads the package and unpacks it into a directory.
-fn download(unpacked: &Path) -> anyhow::Result<()> {
-    note(&format!("downloading the package {PACKAGE}"));
-    let place = tempfile::tempdir().context("making a directory for the package")?;
-    let fetch = || {
-        let mut apt = Command::new("apt-get");
-        apt.args(["download", PACKAGE]).current_dir(place.path());
-        succeeds(&mut apt)
-    };
-    let fetched = fetch() || (succeeds(Command::new("apt-get").arg("update")) && fetch());
-    ensure!(
-        fetched,
-        "there is no static BusyBox, and apt-get cannot download {PACKAGE}: install it, name one with --busybox FILE, or make the other images"
-    );
-    let mut files = std::fs::read_dir(place.path()).context("listing the downloaded package")?;
-    let package = files
-        .next()
-        .with_context(|| format!("apt-get downloaded no file for {PACKAGE}"))?
-        .context("listing the downloaded package")?
-        .path();
-    std::fs::create_dir_all(unpacked).with_context(|| format!("making {}", unpacked.display()))?;
-    let mut unpack = Command::new("dpkg-deb");
-    unpack.arg("--extract").arg(&package).arg(unpacked);
-    ensure!(
-        succeeds(&mut unpack),
-        "dpkg-deb cannot unpack {}",
-        package.display()
-    );
-    Ok(())
-}
-
-fn succeeds(command: &mut Command) -> bool {
-    command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
 }
 
 #[cfg(test)]

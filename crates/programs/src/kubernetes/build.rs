@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use cluster_spec::kubernetes::{ETCD_VERSION, KUBERNETES_VERSION};
-use cluster_spec::progress::{Progress, Report, Step, note};
+use cluster_spec::progress::{Progress, Report, Step};
 
 use super::VERSION_LIMIT;
 use crate::child::output_within;
-use crate::path::find_program;
+use crate::path::{find_program, lock};
 
 /// Modules of the Kubernetes repository that are also published separately as v0.X.
 const STAGING: [&str; 29] = [
@@ -84,14 +84,11 @@ pub fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<(), Err
     let go = check_go()?;
     let parent = cache.parent().unwrap_or(cache);
     fs_err::create_dir_all(cache)?;
-    let lock = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(parent.join("lock"))?;
-    if lock.try_lock().is_err() {
-        note(report, "another process builds Kubernetes; waiting for it");
-        lock.lock()?;
-    }
+    let _lock = lock(
+        &parent.join("lock"),
+        "another process builds Kubernetes; waiting for it",
+        report,
+    )?;
     let missing = |name: &&str| !cache.join(name).is_file();
     let names: Vec<&str> = names.iter().copied().filter(missing).collect();
     let (etcd, kubernetes): (Vec<&str>, Vec<&str>) =
