@@ -44,6 +44,7 @@ const RULES: &[Rule] = &[
     pure("scheduler-config", &["goflags"]),
     pure("reports", &[]),
     pure("nrt", &["api", "topology"]),
+    pure("oci-archive", &[]),
     pure("manifests", &["api", "goflags", "scheduler-config"]),
     pure("fixtures", &["api", "topology", "nrt"]),
     rule("cluster-spec", &["fixtures"]),
@@ -128,6 +129,7 @@ const RULES: &[Rule] = &[
             "cluster-state",
             "cri-runtime",
             "fixtures",
+            "oci-archive",
             "openshift",
             "programs",
         ],
@@ -200,7 +202,16 @@ const RULES: &[Rule] = &[
         ],
     ),
     // starts without compiling a testbed: what needs one is a program of its own
-    rule("xtask", &["api", "cluster-spec", "manifests", "programs"]),
+    rule(
+        "xtask",
+        &[
+            "api",
+            "cluster-spec",
+            "manifests",
+            "oci-archive",
+            "programs",
+        ],
+    ),
 ];
 
 /// A package with dependencies only: every package that is not pure may use it.

@@ -11,6 +11,8 @@ pub const STACK_REPOSITORY: &str = "localhost/numaresources/stack";
 /// Digest for [`STACK_IMAGE`] where an image must be pinned. No registry assigns a digest, so this is the SHA-256 of the reference.
 pub const STACK_DIGEST: &str =
     "sha256:09871dc8c6ab263c9026ae9979c20fa0607bc5d16531a609567209b0f654d348";
+/// Image of the suite, as a build of it names it: it has the programs of the stack and all that scenarios start.
+pub const TESTS_IMAGE: &str = "localhost/numaresources/tests:dev";
 /// An exporter-only image, as an administrator may provide one: its programs run as root. The nodes of the testbed have it.
 pub const EXPORTER_IMAGE: &str = "localhost/numaresources/exporter:dev";
 /// Repository of [`EXPORTER_IMAGE`].

@@ -80,9 +80,6 @@ async fn up(args: ClusterUpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tests' image as `cargo xtask image` names it; it has the stack's programs, too.
-const IMAGE: &str = "localhost/numaresources/tests:dev";
-
 /// Prints the configuration of a kind cluster with the workers of the arguments, after it wrote what the nodes mount. What is to be done with it
 /// goes to standard error.
 fn print_kind_config(up: &UpArgs, dir: &Path) -> anyhow::Result<ExitCode> {
@@ -100,12 +97,13 @@ fn print_kind_config(up: &UpArgs, dir: &Path) -> anyhow::Result<ExitCode> {
          kind create cluster --config kind.yaml\n  \
          kind load image-archive --name {name} tests.tar\n  \
          kubectl apply --server-side -f {}\n  \
-         export {}={IMAGE} {}={IMAGE}\n  \
+         export {}={image} {}={image}\n  \
          KUBECONFIG=~/.kube/config numaresources-tests --label tier0",
         dir.display(),
         labels.display(),
         images::STACK_VARIABLE,
         images::TESTS_VARIABLE,
+        image = api::names::TESTS_IMAGE,
     );
     Ok(ExitCode::SUCCESS)
 }

@@ -2,57 +2,43 @@
 //! archive.
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
 use anyhow::Context as _;
-use data_encoding::HEXLOWER;
+use oci_archive::{Blob, append, header, put};
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
-use tar::{Builder, EntryType, Header};
+use tar::{Builder, EntryType};
 
 use super::contents::{Contents, Entry};
 use super::origin::Origin;
 use super::variant::Variant;
 use super::{labels, make_parent};
 
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-
 /// An image, ready to be written.
 #[derive(Debug)]
 pub(super) struct Layout {
-    layer: Blob,
-    config: Blob,
-    manifest: Blob,
+    layer: Part,
+    config: Part,
+    manifest: Part,
     reference: String,
 }
 
-/// Bytes with their digest, which takes seconds to compute for a layer.
+/// Bytes with their name, which takes seconds to compute for a layer.
 #[derive(Debug)]
-struct Blob {
+struct Part {
     bytes: Vec<u8>,
-    digest: String,
+    blob: Blob,
 }
 
-impl Blob {
+impl Part {
     fn new(bytes: Vec<u8>) -> Self {
-        let digest = digest(&bytes);
-        Self { bytes, digest }
+        let blob = Blob::of_bytes(&bytes);
+        Self { bytes, blob }
     }
 
     fn json(value: &Value) -> Self {
         Self::new(value.to_string().into_bytes())
-    }
-
-    /// Returns its path in the archive.
-    fn path(&self) -> String {
-        format!("blobs/{}", self.digest.replace(':', "/"))
-    }
-
-    fn descriptor(&self, kind: &str) -> Value {
-        json!({"mediaType": kind, "digest": self.digest, "size": self.bytes.len()})
     }
 }
 
@@ -64,61 +50,49 @@ impl Layout {
         origin: &Origin,
         architecture: &str,
     ) -> anyhow::Result<Self> {
-        let layer = Blob::new(layer(contents)?);
+        let layer = Part::new(layer(contents)?);
         let labels = labels::of(variant, origin);
-        let config = Blob::json(&config(
+        let config = Part::json(&config(
             variant,
             origin,
             &labels,
-            &layer.digest,
+            &layer.blob.digest,
             architecture,
         ));
-        let manifest = Blob::json(&json!({
-            "schemaVersion": 2,
-            "mediaType": MANIFEST,
-            "config": config.descriptor(CONFIG),
-            "layers": [layer.descriptor(LAYER)],
-            "annotations": labels,
-        }));
+        let mut manifest = oci_archive::manifest(&config.blob, &layer.blob);
+        manifest["annotations"] = labels.into();
         Ok(Self {
             layer,
             config,
-            manifest,
+            manifest: Part::json(&manifest),
             reference: variant.reference(),
         })
     }
 
     /// Returns the digest of the image.
     pub(super) fn digest(&self) -> &str {
-        &self.manifest.digest
+        &self.manifest.blob.digest
     }
 
     /// Writes the archive and replaces an older one.
     pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
         make_parent(path)?;
         let mut archive = Builder::new(BufWriter::new(File::create(path)?));
-        let mut listed = self.manifest.descriptor(MANIFEST);
+        let mut listed = self.manifest.blob.descriptor(oci_archive::MANIFEST);
         // the tag, in the annotations of podman and of docker
         listed["annotations"] = json!({
             "org.opencontainers.image.ref.name": self.reference,
-            "io.containerd.image.name": self.reference,
+            oci_archive::NAME_ANNOTATION: self.reference,
         });
-        let index = json!({"schemaVersion": 2, "manifests": [listed]});
         let docker = json!([{
-            "Config": self.config.path(),
+            "Config": self.config.blob.path(),
             "RepoTags": [self.reference],
-            "Layers": [self.layer.path()],
+            "Layers": [self.layer.blob.path()],
         }]);
-        let text = |value: Value| value.to_string().into_bytes();
-        put(
-            &mut archive,
-            "oci-layout",
-            br#"{"imageLayoutVersion":"1.0.0"}"#,
-        )?;
-        put(&mut archive, "index.json", &text(index))?;
-        put(&mut archive, "manifest.json", &text(docker))?;
-        for blob in [&self.manifest, &self.config, &self.layer] {
-            put(&mut archive, &blob.path(), &blob.bytes)?;
+        oci_archive::put_index(&mut archive, &[listed])?;
+        put(&mut archive, "manifest.json", docker.to_string().as_bytes())?;
+        for part in [&self.manifest, &self.config, &self.layer] {
+            put(&mut archive, part.blob.path(), &part.bytes)?;
         }
         archive.into_inner()?.flush()?;
         Ok(())
@@ -186,38 +160,9 @@ fn layer(contents: &Contents) -> anyhow::Result<Vec<u8>> {
     Ok(archive.into_inner()?)
 }
 
-fn put(archive: &mut Builder<impl Write>, path: &str, bytes: &[u8]) -> std::io::Result<()> {
-    let header = header(EntryType::Regular, 0o644, bytes.len() as u64);
-    append(archive, header, path, bytes)
-}
-
-fn append(
-    archive: &mut Builder<impl Write>,
-    mut header: Header,
-    path: &str,
-    bytes: impl Read,
-) -> std::io::Result<()> {
-    archive.append_data(&mut header, path, bytes)
-}
-
-/// Returns a header for an entry that root owns, with a fixed time.
-fn header(kind: EntryType, mode: u32, size: u64) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_size(size);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header
-}
-
-fn digest(bytes: &[u8]) -> String {
-    format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(bytes)))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::time::{Duration, SystemTime};
 
     use super::*;
@@ -248,7 +193,10 @@ mod tests {
         let of = |value: &Value| {
             let name = value["digest"].as_str().unwrap().replace(':', "/");
             let bytes = &files[&format!("blobs/{name}")];
-            assert_eq!(digest(bytes), value["digest"].as_str().unwrap());
+            assert_eq!(
+                Blob::of_bytes(bytes).digest,
+                value["digest"].as_str().unwrap()
+            );
             assert_eq!(value["size"], bytes.len());
             bytes.clone()
         };
@@ -256,7 +204,10 @@ mod tests {
             serde_json::from_slice(&of(&read("index.json")["manifests"][0])).unwrap();
         let config: Value = serde_json::from_slice(&of(&manifest["config"])).unwrap();
         let layer = of(&manifest["layers"][0]);
-        assert_eq!(config["rootfs"]["diff_ids"][0], digest(&layer));
+        assert_eq!(
+            config["rootfs"]["diff_ids"][0],
+            Blob::of_bytes(&layer).digest
+        );
         assert_eq!(config["created"], "2026-01-02T03:04:05Z");
         let revision = "org.opencontainers.image.revision";
         assert_eq!(config["config"]["Labels"][revision], "abc");
@@ -310,6 +261,6 @@ mod tests {
         other.commit = "def".into();
         let (one, other) = (of(one), of(other));
         assert_ne!(one.digest(), other.digest());
-        assert_eq!(one.layer.digest, other.layer.digest);
+        assert_eq!(one.layer.blob.digest, other.layer.blob.digest);
     }
 }

@@ -68,11 +68,7 @@ impl Build {
 
     /// Returns what the OCI image specification calls the target's processor.
     pub(super) fn architecture(&self) -> &str {
-        match self.target.split('-').next().unwrap_or_default() {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        }
+        oci_archive::architecture(self.target.split('-').next().unwrap_or_default())
     }
 
     /// Returns name and version of the C library that the programs contain.

@@ -10,15 +10,6 @@ use super::shell::{self, Shell};
 use super::variant::Variant;
 use super::{elf, make_parent, named};
 
-/// Where operating systems keep their trusted certificates.
-const TRUSTED: [&str; 3] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/cert.pem",
-];
-/// Where the image has them.
-pub(super) const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
-
 /// Users by number, for programs that look up their user.
 const USERS: &str = "root:x:0:0:root:/root:/bin/sh\nnumaresources:x:65532:65532::/tmp:/bin/false\nnobody:x:65534:65534::/tmp:/bin/false\n";
 const GROUPS: &str = "root:x:0:\nnumaresources:x:65532:\nnogroup:x:65534:\n";
@@ -91,12 +82,17 @@ pub(super) fn of(
     entries.push(("etc/group".into(), Entry::Text(GROUPS.to_owned())));
     entries.push((origin::PATH.into(), Entry::Text(origin.text())));
     // clusters bring their own authority; this is for servers with publicly trusted certificates
-    if let Some(trusted) = TRUSTED.iter().map(Path::new).find(|path| path.is_file()) {
-        entries.push((CERTIFICATES.to_owned(), file(trusted.to_owned(), 0o644)?));
+    if let Some(trusted) = oci_archive::trusted_certificates() {
+        entries.push((certificates().to_owned(), file(trusted, 0o644)?));
     }
     let contents = Contents(entries);
     contents.check_programs()?;
     Ok(contents)
+}
+
+/// Returns the path of the trusted certificates in an image.
+pub(super) fn certificates() -> &'static str {
+    oci_archive::CERTIFICATES.trim_start_matches('/')
 }
 
 /// Returns the links of an image.

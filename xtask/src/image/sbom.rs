@@ -10,7 +10,7 @@ use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::contents::{CERTIFICATES, Contents, Entry};
+use super::contents::{Contents, Entry, certificates};
 use super::origin::{Origin, VERSION};
 use super::shell::{self, Shell};
 use super::variant::{PROGRAMS, Variant};
@@ -176,7 +176,7 @@ pub(super) fn render(
                 let version = shell.map(Shell::version).transpose()?.unwrap_or_default();
                 part("application", "busybox", &version, "GPL-2.0-only")
             }
-            CERTIFICATES => part("data", "ca-certificates", "", "MPL-2.0"),
+            path if path == certificates() => part("data", "ca-certificates", "", "MPL-2.0"),
             path if path.starts_with("bin/") => part("application", path, VERSION, "Apache-2.0"),
             path => json!({"type": "file", "bom-ref": path, "name": path}),
         };
@@ -259,7 +259,7 @@ mod tests {
 
     fn bill(variant: Variant) -> Value {
         let contents = Contents(vec![(
-            CERTIFICATES.into(),
+            certificates().into(),
             Entry::File {
                 source: concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into(),
                 mode: 0o644,

@@ -47,9 +47,8 @@ impl Variant {
     pub(super) fn reference(self) -> String {
         match self {
             Self::Stack => names::STACK_IMAGE.to_owned(),
-            Self::Tests | Self::TestsShell => {
-                format!("localhost/numaresources/{}:dev", self.name())
-            }
+            Self::Tests => names::TESTS_IMAGE.to_owned(),
+            Self::TestsShell => format!("localhost/numaresources/{}:dev", self.name()),
         }
     }
 
@@ -145,13 +144,13 @@ impl Variant {
     }
 
     /// Returns the variables of its containers, as `NAME=value`.
-    pub(super) fn environment(self) -> Vec<&'static str> {
+    pub(super) fn environment(self) -> Vec<String> {
         let mut variables = vec![
-            "PATH=/bin",
-            "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt",
+            "PATH=/bin".to_owned(),
+            format!("SSL_CERT_FILE={}", oci_archive::CERTIFICATES),
         ];
         if self.has_shell() {
-            variables.push("HOME=/root");
+            variables.push("HOME=/root".to_owned());
         }
         variables
     }

@@ -3,31 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use cluster_spec::images::Image;
-use data_encoding::HEXLOWER;
+use oci_archive::{Blob, CERTIFICATES, append, header, put};
 use programs::child::output_within;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
-use tar::{Builder, EntryType, Header};
+use tar::{Builder, EntryType};
 
 /// Longest time for `ldd` to list the libraries of a program.
 const LDD_LIMIT: Duration = Duration::from_secs(30);
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-/// Where operating systems keep their trusted certificates.
-const TRUSTED: [&str; 3] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/cert.pem",
-];
-/// Their place in the image.
-const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 const USERS: &str = "root:x:0:0:root:/root:/bin/false\nnobody:x:65534:65534:nobody:/:/bin/false\n";
 
 /// An image of the archive, with all the names that it gets.
@@ -47,64 +35,43 @@ pub(crate) fn write(path: &Path, images: &[Named]) -> std::io::Result<()> {
         files.extend(named.image.programs.clone());
     }
     write_layer(&layer_file, &files)?;
-    let (layer, size) = digest_of(&layer_file)?;
-    let mut archive = Builder::new(BufWriter::new(File::create(path)?));
-    put(
-        &mut archive,
-        "oci-layout",
-        br#"{"imageLayoutVersion":"1.0.0"}"#,
-    )?;
+    let layer = Blob::of(File::open(&layer_file)?)?;
     let mut listed = Vec::new();
     let mut blobs = BTreeMap::new();
     for named in images {
-        let config = config(&named.image, &layer).to_string().into_bytes();
-        let manifest = json!({
-            "schemaVersion": 2,
-            "mediaType": MANIFEST,
-            "config": { "mediaType": CONFIG, "digest": digest(&config), "size": config.len() },
-            "layers": [{ "mediaType": LAYER, "digest": layer, "size": size }],
-        })
-        .to_string()
-        .into_bytes();
+        let config = config(&named.image, &layer.digest).to_string();
+        let config_blob = Blob::of_bytes(config.as_bytes());
+        let manifest = oci_archive::manifest(&config_blob, &layer).to_string();
+        let manifest_blob = Blob::of_bytes(manifest.as_bytes());
         for name in &named.names {
-            listed.push(json!({
-                "mediaType": MANIFEST,
-                "digest": digest(&manifest),
-                "size": manifest.len(),
-                "annotations": { "io.containerd.image.name": name },
-            }));
+            let mut entry = manifest_blob.descriptor(oci_archive::MANIFEST);
+            entry["annotations"] = json!({ oci_archive::NAME_ANNOTATION: name });
+            listed.push(entry);
         }
-        for bytes in [config, manifest] {
-            blobs.insert(digest(&bytes), bytes);
-        }
+        blobs.extend([
+            (config_blob.path(), config),
+            (manifest_blob.path(), manifest),
+        ]);
     }
-    for (digest, bytes) in &blobs {
-        put(&mut archive, &blob(digest), bytes)?;
+    let mut archive = Builder::new(BufWriter::new(File::create(path)?));
+    oci_archive::put_index(&mut archive, &listed)?;
+    for (path, text) in &blobs {
+        put(&mut archive, path, text.as_bytes())?;
     }
-    let mut file = File::open(&layer_file)?;
     append(
         &mut archive,
-        EntryType::Regular,
-        0o644,
-        size,
-        blob(&layer),
-        &mut file,
+        header(EntryType::Regular, 0o644, layer.size),
+        layer.path(),
+        File::open(&layer_file)?,
     )?;
-    let index = json!({ "schemaVersion": 2, "manifests": listed });
-    put(&mut archive, "index.json", index.to_string().as_bytes())?;
     archive.into_inner()?.flush()?;
     fs_err::remove_file(layer_file)
 }
 
 fn config(image: &Image, layer: &str) -> Value {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
     let user = image.user.map(|user| user.to_string()).unwrap_or_default();
     json!({
-        "architecture": architecture,
+        "architecture": oci_archive::architecture(std::env::consts::ARCH),
         "os": "linux",
         "config": {
             "User": user,
@@ -133,8 +100,8 @@ fn write_layer(path: &Path, programs: &BTreeMap<PathBuf, PathBuf>) -> std::io::R
             files.insert(library.clone(), library);
         }
     }
-    if let Some(trusted) = TRUSTED.iter().map(Path::new).find(|path| path.is_file()) {
-        files.insert(PathBuf::from(CERTIFICATES), trusted.to_owned());
+    if let Some(trusted) = oci_archive::trusted_certificates() {
+        files.insert(PathBuf::from(CERTIFICATES), trusted);
     }
     for place in files.keys().chain(links.keys()) {
         directories.extend(place.ancestors().skip(1).map(Path::to_owned));
@@ -142,36 +109,16 @@ fn write_layer(path: &Path, programs: &BTreeMap<PathBuf, PathBuf>) -> std::io::R
     directories.remove(Path::new("/"));
     directories.insert(PathBuf::from("/root"));
     for directory in directories {
-        let empty = std::io::empty();
-        append(
-            &mut layer,
-            EntryType::Directory,
-            0o755,
-            0,
-            inside(&directory),
-            empty,
-        )?;
+        let header = header(EntryType::Directory, 0o755, 0);
+        append(&mut layer, header, inside(&directory), std::io::empty())?;
     }
-    append(
-        &mut layer,
-        EntryType::Directory,
-        0o1777,
-        0,
-        "tmp",
-        std::io::empty(),
-    )?;
+    let shared = header(EntryType::Directory, 0o1777, 0);
+    append(&mut layer, shared, "tmp", std::io::empty())?;
     put(&mut layer, "etc/passwd", USERS.as_bytes())?;
     for (place, source) in files {
         let file = File::open(&source)?;
-        let size = file.metadata()?.len();
-        append(
-            &mut layer,
-            EntryType::Regular,
-            0o755,
-            size,
-            inside(&place),
-            file,
-        )?;
+        let header = header(EntryType::Regular, 0o755, file.metadata()?.len());
+        append(&mut layer, header, inside(&place), file)?;
     }
     for (place, target) in links {
         let mut header = header(EntryType::Symlink, 0o777, 0);
@@ -198,66 +145,6 @@ fn parse_ldd(text: &str) -> Vec<PathBuf> {
 
 fn inside(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
-}
-
-fn put(archive: &mut Builder<impl Write>, path: &str, bytes: &[u8]) -> std::io::Result<()> {
-    append(
-        archive,
-        EntryType::Regular,
-        0o644,
-        bytes.len() as u64,
-        path,
-        bytes,
-    )
-}
-
-fn append(
-    archive: &mut Builder<impl Write>,
-    kind: EntryType,
-    mode: u32,
-    size: u64,
-    path: impl AsRef<Path>,
-    bytes: impl Read,
-) -> std::io::Result<()> {
-    archive.append_data(&mut header(kind, mode, size), path, bytes)
-}
-
-fn header(kind: EntryType, mode: u32, size: u64) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_size(size);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header
-}
-
-fn blob(digest: &str) -> String {
-    format!("blobs/{}", digest.replace(':', "/"))
-}
-
-fn digest(bytes: &[u8]) -> String {
-    format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(bytes)))
-}
-
-/// Returns digest and size of a file.
-fn digest_of(path: &Path) -> std::io::Result<(String, u64)> {
-    let mut hasher = Sha256::new();
-    let mut file = File::open(path)?;
-    let (mut size, mut chunk) = (0, vec![0; 1 << 20]);
-    loop {
-        let count = file.read(&mut chunk)?;
-        if count == 0 {
-            break;
-        }
-        hasher.update(&chunk[..count]);
-        size += count as u64;
-    }
-    Ok((
-        format!("sha256:{}", HEXLOWER.encode(&hasher.finalize())),
-        size,
-    ))
 }
 
 #[cfg(test)]
