@@ -9,12 +9,8 @@ const TOPICS: &str = "config nonreg hostlevel resacct cache stall schedrst rteto
 /// Version of the program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What `-version` prints after the program's name: version, commit, branch, language and date of the commit. Only builds of an image are told
-/// more than the version, so that no commit makes other builds compile anything again.
-const BUILD: &str = match option_env!("NUMARESOURCES_BUILD_LINE") {
-    Some(line) => line,
-    None => concat!(env!("CARGO_PKG_VERSION"), " unknown (devel) rust"),
-};
+/// What `-version` prints after the program's name.
+const BUILD: &str = goflags::build_line!();
 
 /// Returns the output of `-version` (operator.md 2).
 pub fn line(program: &str) -> String {

@@ -17,12 +17,8 @@ const USAGE_ERROR: u8 = 2;
 /// Exit code after any other error.
 const FATAL: u8 = 255;
 
-/// What `--version` prints after the program's name: version, commit, branch, language and date of the commit. Only builds of an image are told
-/// more than the version, so that no commit makes other builds compile anything again.
-const BUILD: &str = match option_env!("NUMARESOURCES_BUILD_LINE") {
-    Some(line) => line,
-    None => concat!(env!("CARGO_PKG_VERSION"), " unknown (devel) rust"),
-};
+/// What `--version` prints after the program's name.
+const BUILD: &str = goflags::build_line!();
 
 /// Runs the exporter as a program. Takes the command line, including the program's name, and returns the exit code of the process
 /// (rte.md 2.1): 0 after SIGTERM, SIGINT, `--version` and the like, 2 after a usage error, 255 after an error at start.

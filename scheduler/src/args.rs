@@ -15,12 +15,8 @@ use scheduler_config::configuration::{ClientConnection, LeaderElection};
 
 mod accepted;
 
-/// What `--version` prints after the program's name: version, commit, branch, language and date of the commit. Only builds of an image are told
-/// more than the version, so that no commit makes other builds compile anything again.
-const BUILD: &str = match option_env!("NUMARESOURCES_BUILD_LINE") {
-    Some(line) => line,
-    None => concat!(env!("CARGO_PKG_VERSION"), " unknown (devel) rust"),
-};
+/// What `--version` prints after the program's name.
+const BUILD: &str = goflags::build_line!();
 
 /// Places pods on nodes whose kubelet can align them to NUMA zones.
 #[derive(Clone, Debug, Parser)]

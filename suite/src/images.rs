@@ -14,7 +14,7 @@ pub const STACK_VARIABLE: &str = "NUMARESOURCES_STACK_IMAGE";
 /// Environment variable that names the image of the tests, which has every program that the scenarios start.
 pub const TESTS_VARIABLE: &str = "NUMARESOURCES_TESTS_IMAGE";
 /// Variable of the operator with the digests of schedulers that it runs (operator.md 5.2).
-const TRUSTED_DIGESTS: &str = "SCHEDULER_IMAGE_DIGESTS";
+pub const TRUSTED_DIGESTS: &str = "SCHEDULER_IMAGE_DIGESTS";
 /// Variable of the operator that lets it run a scheduler without a trusted digest (operator.md 5.2).
 const VALIDATION: &str = "SCHEDULER_IMAGE_VALIDATION";
 

@@ -1,7 +1,6 @@
 //! The secondary scheduler: configuration, Deployment and permissions (operator.md 6.4, 6.5, 6.6).
 
 use api::operator::LogLevel;
-use api::scheduler::v1::{CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType};
 use api::{annotations, labels, names};
 use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
@@ -64,17 +63,7 @@ impl Options {
             dump_cache: true,
             guaranteed: false,
             api_server_ports: vec![6443],
-            config: config::Settings {
-                namespace: namespace.to_owned(),
-                profile: None,
-                cache_resync_seconds: 5,
-                detection: CacheResyncDetectionMode::Relaxed,
-                informer: SchedulerInformerMode::Dedicated,
-                scoring: ScoringStrategyType::LeastAllocated,
-                resources: Vec::new(),
-                preemption: false,
-                leader_elect: false,
-            },
+            config: config::Settings::new(namespace),
         }
     }
 }

@@ -367,7 +367,10 @@ async fn running_scheduler_of_an_unknown_release_stays_and_others_are_refused() 
     original.installation.cluster.start_operator(&[]);
     let cluster = &original.installation.cluster;
     let schedulers: Api<NumaResourcesScheduler> = Api::all(cluster.client.clone());
-    let image = |image: &str| json!({"spec": {"imageSpec": image, "logLevel": "Debug"}});
+    let names = async |image: &str| {
+        let patch = json!({"spec": {"imageSpec": image, "logLevel": "Debug"}});
+        cluster.merge(&schedulers, SCHEDULER_CR, patch).await;
+    };
     let becomes = async |reason: &str| {
         cluster
             .eventually(|| async {
@@ -381,30 +384,14 @@ async fn running_scheduler_of_an_unknown_release_stays_and_others_are_refused() 
             })
             .await;
     };
-    cluster
-        .merge(
-            &schedulers,
-            SCHEDULER_CR,
-            image(&original::scheduler_image()),
-        )
-        .await;
+    names(&original::scheduler_image()).await;
     becomes("Available").await;
-    let other = format!("registry.example/other@{DIGEST_OF_NOBODY}");
-    cluster
-        .merge(&schedulers, SCHEDULER_CR, image(&other))
-        .await;
+    names(&format!("registry.example/other@{DIGEST_OF_NOBODY}")).await;
     becomes("InvalidSchedulerImage").await;
     // once another scheduler runs, the original's is as unknown as any
-    let listed = image(&api::names::pinned_stack_image());
-    cluster.merge(&schedulers, SCHEDULER_CR, listed).await;
+    names(&api::names::pinned_stack_image()).await;
     becomes("Available").await;
-    cluster
-        .merge(
-            &schedulers,
-            SCHEDULER_CR,
-            image(&original::scheduler_image()),
-        )
-        .await;
+    names(&original::scheduler_image()).await;
     becomes("InvalidSchedulerImage").await;
 }
 

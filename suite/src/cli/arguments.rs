@@ -24,12 +24,8 @@ Examples:
 Exit codes: 0 all passed; 1 set-up failed; 2 a scenario failed; 127 usage error; 130 interrupted.
 Ctrl-C stops the running scenario, undoes what was changed and reports; a second one ends the program at once.";
 
-/// What `--version` prints after the program's name: version, commit, branch, language and date of the commit. Only builds of an image are told
-/// more than the version, so that no commit makes other builds compile anything again.
-const BUILD: &str = match option_env!("NUMARESOURCES_BUILD_LINE") {
-    Some(line) => line,
-    None => concat!(env!("CARGO_PKG_VERSION"), " unknown (devel) rust"),
-};
+/// What `--version` prints after the program's name.
+const BUILD: &str = goflags::build_line!();
 
 /// Runs conformance scenarios of a NUMA-aware scheduling stack on a cluster, one after another.
 #[derive(Debug, Parser)]

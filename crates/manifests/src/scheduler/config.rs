@@ -70,6 +70,23 @@ pub struct Settings {
     pub leader_elect: bool,
 }
 
+impl Settings {
+    /// Returns the settings of one pod for a resource that says nothing.
+    pub fn new(namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            profile: None,
+            cache_resync_seconds: 5,
+            detection: CacheResyncDetectionMode::Relaxed,
+            informer: SchedulerInformerMode::Dedicated,
+            scoring: ScoringStrategyType::LeastAllocated,
+            resources: Vec::new(),
+            preemption: false,
+            leader_elect: false,
+        }
+    }
+}
+
 /// The configuration cannot be edited.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -171,17 +188,7 @@ mod tests {
     use super::*;
 
     fn settings() -> Settings {
-        Settings {
-            namespace: "ns".into(),
-            profile: None,
-            cache_resync_seconds: 5,
-            detection: CacheResyncDetectionMode::Relaxed,
-            informer: SchedulerInformerMode::Dedicated,
-            scoring: ScoringStrategyType::LeastAllocated,
-            resources: Vec::new(),
-            preemption: false,
-            leader_elect: false,
-        }
+        Settings::new("ns")
     }
 
     fn tree(settings: &Settings) -> Value {

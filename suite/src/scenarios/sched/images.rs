@@ -9,6 +9,7 @@ use super::replicas::{replicas, replicas_are};
 use super::{UPDATES, deployments};
 use crate::context::Context;
 use crate::context::checks::first_container;
+use crate::images::TRUSTED_DIGESTS;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::area::Area;
 use crate::step::StepError;
@@ -21,8 +22,6 @@ const VALIDATION: Area = Area {
 const BY_TAG: &str = "quay.io/openshift-kni/scheduler-plugins:4.12-snapshot";
 /// A digest that an operator does not trust by default.
 const DIGEST: &str = "sha256:c1b0456fa8b7b96325a9cd2509c19c1e407e9d2cd7523ca62dd5db30cadb73b9";
-/// Environment variable of the operator with additional digests to trust.
-const TRUSTED: &str = "SCHEDULER_IMAGE_DIGESTS";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
@@ -148,9 +147,9 @@ async fn trust(ctx: &Context) -> Result<(), StepError> {
     let mut variables = containers
         .iter()
         .flat_map(|container| container.env.iter().flatten());
-    let known = variables.find(|variable| variable.name == TRUSTED);
+    let known = variables.find(|variable| variable.name == TRUSTED_DIGESTS);
     let old = known.and_then(|variable| variable.value.clone());
     let all = format!("{},{DIGEST}", old.unwrap_or_default());
-    ctx.set_operator_variable(TRUSTED, all.trim_start_matches(','))
+    ctx.set_operator_variable(TRUSTED_DIGESTS, all.trim_start_matches(','))
         .await
 }
