@@ -24,15 +24,22 @@ pub type Unit = String;
 pub const SETUP: &str = "setup";
 /// Unit of everything after the last scenario. The second cluster of a run has `teardown 2`, and so on.
 pub const TEARDOWN: &str = "teardown";
+/// Unit of a stack that died while scenarios ran. That of the second cluster of a run is `stack 2`, and so on.
+pub const STACK: &str = "stack";
 
 /// Returns whether a unit is the set-up of a cluster.
 pub fn is_setup(unit: &str) -> bool {
     unit.split(' ').next() == Some(SETUP)
 }
 
-/// Returns whether a unit is the set-up or the tear-down of a cluster, not a scenario.
+/// Returns whether a unit is the stack on a cluster.
+pub fn is_stack(unit: &str) -> bool {
+    unit.split(' ').next() == Some(STACK)
+}
+
+/// Returns whether a unit is the set-up or the tear-down of a cluster, or its stack, not a scenario.
 pub fn is_phase(unit: &str) -> bool {
-    is_setup(unit) || unit.split(' ').next() == Some(TEARDOWN)
+    is_setup(unit) || is_stack(unit) || unit.split(' ').next() == Some(TEARDOWN)
 }
 
 fn setup() -> Unit {

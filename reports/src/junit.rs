@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use junit_report::{Duration, OffsetDateTime, Report, TestCase, TestResult, TestSuite};
 use thiserror::Error;
 
-use crate::event::{Event, Failure, Record, ScenarioInfo, SkipClass, Verdict, is_setup};
+use crate::event::{Event, Failure, Record, ScenarioInfo, SkipClass, Verdict, is_setup, is_stack};
 use crate::stream::Reader;
 
 /// Why the report cannot be written.
@@ -166,6 +166,8 @@ impl Case {
             (Some(failure), _) => {
                 let type_ = if is_setup(&failure.step) {
                     "setup-failed"
+                } else if is_stack(&failure.step) {
+                    "stack-failed"
                 } else {
                     "teardown-failed"
                 };

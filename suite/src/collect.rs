@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::context::checks::{describe, event_lines};
+use crate::health::{self, Restarts};
 use crate::recorder::Recorder;
 
 /// Number of lines that are kept of each log.
@@ -19,7 +20,12 @@ const LOG_LINES: i64 = 400;
 const SHOWN: usize = 12;
 
 /// Collects pods, events and logs of a failed scenario.
-pub(crate) async fn scenario(context: &Context, dir: &Path, failure: &mut Failure) {
+pub(crate) async fn scenario(
+    context: &Context,
+    dir: &Path,
+    before: &Restarts,
+    failure: &mut Failure,
+) {
     let pods = context
         .api::<Pod>()
         .list(&ListParams::default())
@@ -40,11 +46,34 @@ pub(crate) async fn scenario(context: &Context, dir: &Path, failure: &mut Failur
         .filter(|line| !line.contains("/padpod-"))
         .collect();
     show(failure, "events:", &shown);
-    stack(&context.client(), &context.recorder, dir, failure).await;
+    stack(&context.client(), &context.recorder, dir, before, failure).await;
 }
 
-/// Collects the state and logs of the stack.
-pub(crate) async fn stack(client: &Client, recorder: &Recorder, dir: &Path, failure: &mut Failure) {
+/// Puts what is wrong with the stack itself before all other details: it may explain them.
+async fn troubles(client: &Client, before: &Restarts, failure: &mut Failure) {
+    let lines = match health::troubles(client, before).await {
+        Ok(lines) => lines,
+        Err(error) => vec![format!("its pods cannot be listed: {error}")],
+    };
+    if lines.is_empty() {
+        return;
+    }
+    let title = "what is wrong with the stack:".to_owned();
+    let lines = lines.into_iter().map(|line| format!("  {line}"));
+    failure
+        .details
+        .splice(..0, std::iter::once(title).chain(lines));
+}
+
+/// Collects the state and logs of the stack. `before` are the restarts that are not its trouble.
+pub(crate) async fn stack(
+    client: &Client,
+    recorder: &Recorder,
+    dir: &Path,
+    before: &Restarts,
+    failure: &mut Failure,
+) {
+    troubles(client, before, failure).await;
     if let Ok(nodes) = crate::context::topologies(client).await {
         let lines: Vec<_> = nodes
             .iter()

@@ -37,6 +37,7 @@ pub mod cli;
 mod collect;
 pub mod context;
 pub mod facts;
+pub mod health;
 pub mod images;
 pub mod interrupt;
 pub mod labels;

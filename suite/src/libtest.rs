@@ -184,7 +184,12 @@ fn engine(
     loop {
         let (index, reply) = next;
         let verdict = match &session {
-            Ok(session) => Ok(runtime.block_on(session.run(&scenarios[index]))),
+            Ok(session) => match session.stack_failure() {
+                Some(failure) => Err(format!(
+                    "it did not run, because the stack had died: {failure}"
+                )),
+                None => Ok(runtime.block_on(session.run(&scenarios[index]))),
+            },
             Err(message) => Err(message.clone()),
         };
         if let Ok(verdict) = &verdict {

@@ -1,6 +1,7 @@
 //! Records steps, waits and changes of one unit (a scenario, the set-up) in the event stream.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
@@ -69,12 +70,12 @@ pub enum PollResult<T> {
     NotYet(String),
 }
 
-/// Records the events of one unit.
-#[derive(Debug)]
+/// Records the events of one unit; clones record into the same one.
+#[derive(Clone, Debug)]
 pub struct Recorder {
     stream: Stream,
     unit: String,
-    state: RefCell<State>,
+    state: Rc<RefCell<State>>,
 }
 
 #[derive(Debug, Default)]
@@ -93,7 +94,7 @@ impl Recorder {
         Self {
             stream: stream.clone(),
             unit: unit.to_owned(),
-            state: RefCell::default(),
+            state: Rc::default(),
         }
     }
 

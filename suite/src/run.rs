@@ -1,6 +1,6 @@
 //! A whole run, from options to an outcome: the part that the command line and the tests share.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
@@ -27,6 +27,8 @@ pub enum Outcome {
     Passed,
     /// The set-up or tear-down failed.
     SetupFailed,
+    /// The stack died: containers of it do not stay up.
+    StackFailed,
     /// A scenario failed, or none could run.
     ScenarioFailed,
     /// Stopped from outside.
@@ -38,7 +40,7 @@ impl Outcome {
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Passed => 0,
-            Self::SetupFailed => 1,
+            Self::SetupFailed | Self::StackFailed => 1,
             Self::ScenarioFailed => 2,
             Self::Interrupted => 130,
         }
@@ -154,6 +156,7 @@ pub async fn run(run: &Run<'_>, prepare: impl AsyncFn(&Session) -> Result<(), St
     let left = Left {
         scenarios: RefCell::new(chosen.into_iter().map(|(scenario, _)| scenario).collect()),
         verdicts: RefCell::default(),
+        stack_failed: Cell::new(false),
     };
     let clusters = (1..=options.clusters).map(|number| {
         let options = Options {
@@ -175,7 +178,11 @@ pub async fn run(run: &Run<'_>, prepare: impl AsyncFn(&Session) -> Result<(), St
         }
     });
     let in_order = join_all(clusters).await.into_iter().all(|is| is);
-    let outcome = outcome(interrupt, in_order, &left.verdicts.into_inner());
+    let outcome = if left.stack_failed.get() && !interrupt.is_stop_requested() {
+        Outcome::StackFailed
+    } else {
+        outcome(interrupt, in_order, &left.verdicts.into_inner())
+    };
     stream.emit(Event::RunFinished {
         interrupted: outcome == Outcome::Interrupted,
         duration_ms: millis(begun.elapsed()),
@@ -189,6 +196,24 @@ struct Left<'a> {
     scenarios: RefCell<VecDeque<&'a Scenario>>,
     /// What became of the others.
     verdicts: RefCell<Vec<Verdict>>,
+    /// Whether the stack on one of the clusters died.
+    stack_failed: Cell<bool>,
+}
+
+impl Left<'_> {
+    /// Leaves out all scenarios that have not begun.
+    fn leave_out(&self, stream: &Stream) {
+        for scenario in self.scenarios.take() {
+            let verdict = Verdict::Interrupted {
+                reason: "it did not run, because the stack had died".to_owned(),
+            };
+            stream.emit(Event::ScenarioFinished {
+                scenario: scenario.info(),
+                verdict,
+                duration_ms: 0,
+            });
+        }
+    }
 }
 
 /// Runs scenarios on one cluster as long as there are any. Returns whether set-up and tear-down were as they have to be.
@@ -216,6 +241,10 @@ async fn one_cluster(
         let Some(scenario) = next else { break };
         let verdict = session.run(scenario).await;
         left.verdicts.borrow_mut().push(verdict);
+        if session.stack_failure().is_some() {
+            left.stack_failed.set(true);
+            left.leave_out(stream);
+        }
     }
     session.finish().await
 }

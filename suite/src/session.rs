@@ -1,5 +1,6 @@
 //! One run: a cluster, and the scenarios that run on it one after another.
 
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -7,13 +8,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
-use reports::event::{Event, Failure, SETUP, SkipClass, TEARDOWN, Verdict};
+use reports::event::{Event, Failure, SETUP, STACK, SkipClass, TEARDOWN, Verdict};
 use reports::stream::Stream;
 use testbed::lane;
 use tokio::time::Instant;
 
 use crate::collect;
 use crate::context::{Cluster, Context, RUN_LABEL, topologies};
+use crate::health::{self, Restarts, StaysUp};
 use crate::interrupt::Interrupt;
 use crate::observed::{NodeTopology, difference};
 use crate::recorder::{PollResult, Recorder, millis};
@@ -37,10 +39,14 @@ pub struct Session {
     setup: Recorder,
     /// Unit of the tear-down.
     teardown: String,
+    /// Unit of the stack.
+    stack: String,
     stream: Stream,
     interrupt: Interrupt,
     artifacts: PathBuf,
-    scenarios: std::cell::Cell<u32>,
+    scenarios: Cell<u32>,
+    /// Why the stack counts as dead.
+    dead: RefCell<Option<Failure>>,
 }
 
 impl Session {
@@ -53,6 +59,7 @@ impl Session {
     ) -> Result<Self, StartError> {
         let unit = options.unit(SETUP);
         let teardown = options.unit(TEARDOWN);
+        let stack = options.unit(STACK);
         let setup = Recorder::new(stream, &unit);
         let mut partial = Partial::default();
         let result = tokio::select! {
@@ -66,14 +73,16 @@ impl Session {
                     facts: cluster.facts.describe(),
                 });
                 return Ok(Self {
-                    cluster: Rc::new(cluster),
+                    cluster,
                     own: partial.own,
                     setup,
                     teardown,
+                    stack,
                     stream: stream.clone(),
                     interrupt: interrupt.clone(),
                     artifacts: artifacts.to_owned(),
-                    scenarios: std::cell::Cell::default(),
+                    scenarios: Cell::default(),
+                    dead: RefCell::default(),
                 });
             }
             None => {
@@ -84,7 +93,7 @@ impl Session {
                 let mut failure = error.into_failure("set-up");
                 if let Some(client) = &partial.client {
                     let dir = artifacts.join(unit.replace(' ', "-"));
-                    collect::stack(client, &setup, &dir, &mut failure).await;
+                    collect::stack(client, &setup, &dir, &partial.restarts, &mut failure).await;
                 }
                 stream.emit(Event::PhaseFailed {
                     unit,
@@ -133,7 +142,18 @@ impl Session {
             verdict: verdict.clone(),
             duration_ms,
         });
+        if let Some(failure) = self.stack_failure() {
+            self.stream.emit(Event::PhaseFailed {
+                unit: self.stack.clone(),
+                failure,
+            });
+        }
         verdict
+    }
+
+    /// Returns why the stack on this cluster counts as dead, if a scenario has found it so. Further scenarios would prove nothing.
+    pub fn stack_failure(&self) -> Option<Failure> {
+        self.dead.borrow().clone()
     }
 
     async fn execute(&self, scenario: &Scenario) -> Verdict {
@@ -157,6 +177,8 @@ impl Session {
             Recorder::new(&self.stream, scenario.id),
             namespace,
         );
+        let client = &self.cluster.client;
+        let restarts = Restarts::count(client).await.unwrap_or_default();
         let mut initial = Vec::new();
         let result = tokio::select! {
             result = body(&context, scenario, &mut initial) => Some(result),
@@ -177,17 +199,15 @@ impl Session {
             },
             Some(Err(error)) => {
                 let mut failure = error.into_failure("scenario");
-                collect::scenario(&context, &self.artifacts.join(&slug), &mut failure).await;
+                let dir = self.artifacts.join(&slug);
+                collect::scenario(&context, &dir, &restarts, &mut failure).await;
                 Verdict::Failed(failure)
             }
         };
         let changed = !recorder.is_clean();
         let mut after = if changed {
             recorder
-                .step(
-                    "everything is undone",
-                    undo_changes(recorder, &self.cluster.client),
-                )
+                .step("everything is undone", undo_changes(recorder, client))
                 .await
         } else {
             Ok(())
@@ -206,7 +226,37 @@ impl Session {
                 Verdict::Passed | Verdict::Skipped { .. } => Verdict::Failed(failure),
             };
         }
+        if verdict.is_failed()
+            && !self.interrupt.is_stop_requested()
+            && health::ended(client, &restarts)
+                .await
+                .is_ok_and(|ended| !ended.is_empty())
+        {
+            self.dead.replace(self.died(&context, &restarts).await);
+        }
         verdict
+    }
+
+    /// Returns why the stack counts as dead, if it does not stay up. It may just have been restarted by the scenario.
+    async fn died(&self, context: &Context, before: &Restarts) -> Option<Failure> {
+        let client = &self.cluster.client;
+        let mut watch = StaysUp::default();
+        // longer than a container waits for its start after two crashes
+        let limit = self.cluster.deadlines.running / 3;
+        let stays_up = context
+            .step("the stack stays up", async {
+                context
+                    .until("the stack stays up", limit, async || {
+                        let missing = watch.look(client).await?;
+                        Ok(missing.map_or(PollResult::Ready(()), PollResult::NotYet))
+                    })
+                    .await
+            })
+            .await;
+        let mut failure = stays_up.err()?.into_failure(STACK);
+        let dir = self.artifacts.join(self.stack.replace(' ', "-"));
+        collect::stack(client, &context.recorder, &dir, before, &mut failure).await;
+        Some(failure)
     }
 
     /// Ends the run by undoing the changes of the set-up. Returns whether that worked.

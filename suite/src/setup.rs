@@ -2,7 +2,7 @@
 //!
 //! Reading order, which is that of [`run`]: `connect` (a client, and whether the cluster may be used), [`kept`] (a stack that stays on a
 //! cluster between runs), `kubelets` and `install` with `manifests` (the stack), `available` (until it is there), `infra` (what scenarios need besides), `reference` (the
-//! unloaded cluster, against which scenarios measure).
+//! unloaded cluster, against which scenarios measure), `proof` (the stack works).
 
 mod available;
 mod connect;
@@ -11,9 +11,11 @@ mod install;
 pub mod kept;
 mod kubelets;
 mod manifests;
+mod proof;
 mod reference;
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use clap::Parser;
@@ -27,6 +29,7 @@ use testbed::lane;
 use crate::binaries;
 use crate::context::{Cluster, chain};
 use crate::facts::Facts;
+use crate::health::Restarts;
 use crate::recorder::{Deadlines, Recorder};
 use crate::step::StepError;
 
@@ -109,6 +112,8 @@ pub struct Partial {
     pub own: Option<lane::Cluster>,
     /// Client of the cluster.
     pub client: Option<Client>,
+    /// How often containers of a stack that was there before had restarted.
+    pub restarts: Restarts,
 }
 
 /// Prepares everything, step by step. `partial` records what exists so far.
@@ -116,7 +121,7 @@ pub async fn run(
     options: &Options,
     recorder: &Recorder,
     partial: &mut Partial,
-) -> Result<Cluster, StepError> {
+) -> Result<Rc<Cluster>, StepError> {
     let Reached {
         client,
         exporter,
@@ -142,6 +147,7 @@ pub async fn run(
             connect::allowed(&client),
         )
         .await?;
+    partial.restarts = Restarts::count(&client).await?;
     let status = install_stack(options, recorder, &client, kept.as_mut()).await?;
     infra::numacell(options, recorder, &client).await?;
     let known = kept
@@ -177,13 +183,15 @@ pub async fn run(
         nodes: reference.nodes,
         allocatable: reference.allocatable,
     };
-    Ok(Cluster {
+    let cluster = Rc::new(Cluster {
         client,
         run,
         facts,
         deadlines: options.deadlines,
         between_polls: between_polls(&options.cluster),
-    })
+    });
+    proof::works(&cluster, recorder, &partial.restarts).await?;
+    Ok(cluster)
 }
 
 /// A cluster with a client, before it is looked at.

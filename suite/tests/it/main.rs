@@ -2,6 +2,7 @@
 
 mod accounting;
 mod attached;
+mod broken_stack;
 mod churn;
 mod cli;
 mod compatibility;

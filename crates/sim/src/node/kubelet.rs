@@ -172,15 +172,31 @@ impl Kubelet {
         uid.clone()
     }
 
-    /// Starts the worker of an admitted pod.
+    /// Starts the worker of an admitted pod, unless the kubelet has restarted since and dropped the pod: nobody knew then that it would run.
+    /// Returns whether it was started; if not, it is to be admitted anew.
+    fn start_if_active(self: &Arc<Self>, pod: &Pod) -> bool {
+        // A restart drops pods from the managers first and evicts them from this map then, so it finds the pod in one of them.
+        let mut pods = self.lock();
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        if !self.managers.is_active(uid) {
+            return false;
+        }
+        self.start_among(&mut pods, pod.clone());
+        true
+    }
+
+    /// Starts the worker of a pod.
     fn start(self: &Arc<Self>, pod: Pod) {
+        self.start_among(&mut self.lock(), pod);
+    }
+
+    fn start_among(self: &Arc<Self>, pods: &mut BTreeMap<String, KnownPod>, pod: Pod) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let static_name = static_pods::is_static(&pod).then(|| full_name(&pod));
         let (sender, signals) = mpsc::unbounded_channel();
         let qos = qos(&pod);
         let (worker, shared) = Worker::new(Arc::clone(self), pod, qos, sender.clone(), signals);
-        // The worker may end before it is inserted. It removes itself only under this lock, so the order is right.
-        let mut pods = self.lock();
+        // The worker may end before it is inserted. It removes itself only under the lock of the pods, so the order is right.
         let task = tokio::spawn(worker.run()).abort_handle();
         let known = KnownPod {
             static_name,

@@ -158,6 +158,11 @@ impl Managers {
         refused
     }
 
+    /// Returns whether a pod is active: admitted, and neither stopped nor dropped since.
+    pub(crate) fn is_active(&self, uid: &str) -> bool {
+        self.lock().node.active().any(|active| active == uid)
+    }
+
     /// Records that a container has been started.
     pub(crate) fn started(&self, uid: &str, container: &str) {
         let mut model = self.lock();

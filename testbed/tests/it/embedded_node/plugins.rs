@@ -9,6 +9,7 @@ use podresources::deviceplugin::v1beta1::registration_client::RegistrationClient
 use podresources::server::Listener;
 use podresources::socket::Socket;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::codegen::BoxStream;
 use tonic::service::Routes;
@@ -27,6 +28,8 @@ struct Log {
     asked: Vec<api::ContainerPreferredAllocationRequest>,
     allocated: Vec<Vec<String>>,
     started: Vec<Vec<String>>,
+    /// Until when allocations are not answered.
+    answers_after: Option<watch::Receiver<bool>>,
 }
 
 #[derive(Clone, Default)]
@@ -117,7 +120,14 @@ impl DevicePlugin for Picky {
         let asked = request.into_inner().container_requests;
         let answers = vec![api::ContainerAllocateResponse::default(); asked.len()];
         let ids = asked.into_iter().map(|request| request.devices_ids);
-        self.log(|log| log.allocated.extend(ids));
+        let answers_after = self.log(|log| {
+            log.allocated.extend(ids);
+            log.answers_after.clone()
+        });
+        if let Some(mut answers_after) = answers_after {
+            // an error means that the test is over
+            let _ = answers_after.wait_for(|is_time| *is_time).await;
+        }
         Ok(Response::new(api::AllocateResponse {
             container_responses: answers,
         }))
@@ -228,4 +238,30 @@ async fn plugin_hears_of_a_container_before_it_starts_and_can_keep_it_from_it() 
     let started = picky.log(|log| log.started.clone());
     assert!(started.len() >= 2, "{started:?}");
     assert!(started.iter().all(|ids| *ids == ["d1"]), "{started:?}");
+}
+
+/// The kubelet that starts again drops the pod, because its device is unknown until the plugin registers again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_whose_kubelet_restarts_while_a_plugin_is_asked_is_decided_anew() {
+    let setup = TestNode::up().await;
+    let picky = Picky::default();
+    let _serving = picky.register(&setup).await;
+    let (answer, answers_after) = watch::channel(false);
+    picky.log(|log| {
+        log.preferred = words(&["d1"]);
+        log.answers_after = Some(answers_after);
+    });
+    setup.create(pod("p", 1)).await;
+    harness::eventually("the plugin is asked", || {
+        picky.log(|log| !log.allocated.is_empty())
+    })
+    .await;
+    setup.node.stop_kubelet();
+    setup.node.start_kubelet().await.unwrap();
+    answer.send_replace(true);
+    let refused = setup
+        .until("p", "failed", |pod| harness::phase(pod) == "Failed")
+        .await;
+    let reason = refused.status.unwrap().reason;
+    assert_eq!(reason.as_deref(), Some("UnexpectedAdmissionError"));
 }

@@ -121,10 +121,18 @@ impl Kubelet {
             return;
         }
         let is_ending = pod.metadata.deletion_timestamp.is_some();
-        if !is_ending && let Err(refusal) = self.admit(&pod).await {
-            self.refuse(pod, refusal);
+        if is_ending {
+            self.start(pod);
             return;
         }
-        self.start(pod);
+        loop {
+            if let Err(refusal) = self.admit(&pod).await {
+                self.refuse(pod, refusal);
+                return;
+            }
+            if self.start_if_active(&pod) {
+                return;
+            }
+        }
     }
 }

@@ -123,7 +123,10 @@ impl Kubelet {
                 refused.insert(uid);
                 continue;
             }
-            self.start(pod.clone());
+            if !self.start_if_active(pod) {
+                // the next look at the files finds it again
+                continue;
+            }
             let mirror = self.mirrors().by_name.get(&name).cloned();
             self.send_mirror(&name, mirror);
         }

@@ -1,0 +1,80 @@
+//! The end of the set-up: the stack proves that it works.
+//!
+//! Conditions say what the operator believes. A scheduler that ends 0.2 s after each start has a Deployment that is available now and then, and
+//! each scenario would wait for its pods until its time is over.
+
+use std::rc::Rc;
+
+use api::names;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::context::{Cluster, Context};
+use crate::health::{self, FirstLook, Restarts};
+use crate::ledger::Undo;
+use crate::recorder::{PollResult, Recorder};
+use crate::resources::Resources;
+use crate::step::StepError;
+use crate::workload::{PodPlan, ResourceRequest};
+
+/// Name of the pod that has to be placed.
+const PROBE: &str = "probe";
+
+/// Has a Guaranteed pod placed and removed, then checks that the leases are held and that no container ended since `before`.
+pub(super) async fn works(
+    cluster: &Rc<Cluster>,
+    recorder: &Recorder,
+    before: &Restarts,
+) -> Result<(), StepError> {
+    let namespace = format!("e2e-setup-{}", cluster.run);
+    let context = Context::new(Rc::clone(cluster), recorder.clone(), namespace);
+    let title = format!("{} places a Guaranteed pod", context.scheduler());
+    context.step(title, probe(&context)).await?;
+    context
+        .step("the leases of the stack are held", leases(&context))
+        .await?;
+    context
+        .step("no container of the stack has ended", async {
+            let ended = health::ended(&cluster.client, before).await?;
+            if ended.is_empty() {
+                return Ok(());
+            }
+            Err(StepError::mismatch(
+                format!(
+                    "the stack in namespace {} does not run without interruption; the logs of these containers say why",
+                    names::NAMESPACE
+                ),
+                "containers that have run since they were started",
+                ended.join("; "),
+            ))
+        })
+        .await
+}
+
+async fn probe(context: &Context) -> Result<(), StepError> {
+    context.create_namespace().await?;
+    let request = ResourceRequest::Limits(Resources::literal("1c 64Mi"));
+    let plan = PodPlan::new(PROBE, context.scheduler(), [request]);
+    let pod = context.create(plan.pod()).await?;
+    let running = context.pods_running(&[PROBE.to_owned()]).await?;
+    context.scheduled_by_stack(&pod).await?;
+    let nodes = running
+        .iter()
+        .filter_map(|pod: &Pod| pod.spec.as_ref()?.node_name.as_deref());
+    context.recorder.saw(nodes.collect::<String>());
+    context
+        .undo(&Undo::DeleteNamespace {
+            name: context.namespace.clone(),
+        })
+        .await
+}
+
+async fn leases(context: &Context) -> Result<(), StepError> {
+    let mut first = FirstLook::new();
+    let limit = context.deadlines().installed;
+    context
+        .until("the leases of the stack are held", limit, async || {
+            let missing = health::lease_not_held(&context.client(), &mut first).await?;
+            Ok(missing.map_or(PollResult::Ready(()), PollResult::NotYet))
+        })
+        .await
+}
