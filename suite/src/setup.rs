@@ -23,7 +23,7 @@ use cluster_spec::progress::Progress;
 use cri_runtime::filter;
 use kept::Stack;
 use kube::Client;
-use testbed::cli::{PlanArgs, RuntimeName};
+use testbed::cli::PlanArgs;
 use testbed::lane;
 
 use crate::binaries;
@@ -159,8 +159,8 @@ pub async fn run(
         recorder.keep_all();
     }
     let own = match &options.cluster {
-        ClusterSource::Own(lane) => Some((*lane, options.plan.runtime)),
-        ClusterSource::Kubeconfig(_) => kept.map(|(stack, _)| (stack.lane, stack.runtime)),
+        ClusterSource::Own(lane) => Some(*lane),
+        ClusterSource::Kubeconfig(_) => kept.map(|(stack, _)| stack.lane),
     };
     let scheduler = options
         .scheduler
@@ -172,8 +172,8 @@ pub async fn run(
         openshift: connect::has_group(&client, "machineconfiguration.openshift.io").await?,
         network_policies: match own {
             None => true,
-            Some((lane::Lane::Local, RuntimeName::Builtin)) => filter::is_available(),
-            Some((lane::Lane::Local, RuntimeName::Containerd) | (lane::Lane::Embedded, _)) => false,
+            Some(lane::Lane::Local) => filter::is_available(),
+            Some(lane::Lane::Embedded) => false,
         },
         scheduler,
         cache_resync: status.cache_resync,

@@ -12,14 +12,14 @@ use cluster_spec::flavour::Flavour;
 use cluster_spec::kind::Kind;
 pub use cluster_spec::kind::LABELS as KIND_LABELS;
 use cluster_spec::plan::{ClusterSpec, NodePlan};
-use cluster_spec::progress::{Progress, Report};
+use cluster_spec::progress::{Progress, Report, note};
 use cluster_spec::runtime::Runtime;
+use cri_runtime::filter;
 use fixtures::machines::{Machine, profile};
 use local_cluster::cluster::down;
 use local_cluster::cluster::up::check_privileges;
 use programs::containers;
 use programs::kubernetes::{self, SearchPath};
-use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::embedded::EmbeddedSpec;
@@ -95,8 +95,7 @@ pub struct RunArgs {
 }
 
 /// The container runtimes by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum RuntimeName {
     /// Process trees without images; faults reach each of them.
     #[default]
@@ -288,7 +287,17 @@ impl PlanArgs {
         Ok(match self.runtime {
             RuntimeName::Builtin => Runtime::Builtin,
             RuntimeName::Containerd => {
-                Runtime::Containerd(containers::locate(self.assets.as_deref(), report)?)
+                let mut programs = containers::locate(self.assets.as_deref(), report)?;
+                if filter::is_available() {
+                    let search_path = SearchPath::from_environment(self.assets.clone());
+                    programs.kube_proxy = Some(kubernetes::locate_proxy(&search_path, report)?);
+                } else {
+                    note(
+                        report,
+                        "no program nft: Services do not answer and network policies do not hold",
+                    );
+                }
+                Runtime::Containerd(programs)
             }
         })
     }

@@ -15,6 +15,9 @@ pub fn minor_version() -> &'static str {
     version.rsplit_once('.').map_or(version, |(minor, _)| minor)
 }
 
+/// The program that makes Services answer. Only nodes whose containers another runtime runs need it, so it is none of [`NAMES`].
+pub const KUBE_PROXY: &str = "kube-proxy";
+
 /// The absolute paths of the programs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Assets {

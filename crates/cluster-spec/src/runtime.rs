@@ -28,6 +28,9 @@ pub struct ContainerPrograms {
     pub runc: PathBuf,
     /// Directory with the CNI plugins.
     pub cni: PathBuf,
+    /// kube-proxy; none where the machine lacks `nft`, without which no Service answers.
+    #[serde(default)]
+    pub kube_proxy: Option<PathBuf>,
 }
 
 impl Runtime {
@@ -42,7 +45,8 @@ impl Runtime {
             &programs.ctr,
             &programs.runc,
         ];
-        let dirs = files.into_iter().filter_map(|file| file.parent());
+        let files = files.into_iter().chain(&programs.kube_proxy);
+        let dirs = files.filter_map(|file| file.parent());
         dirs.map(PathBuf::from)
             .chain([programs.cni.clone()])
             .collect()

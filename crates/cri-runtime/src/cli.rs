@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 
+use super::control::by_cri;
 use super::programs::{connect, device_plugin, files, numacell, pause, podresources_proxy, sleep};
 use super::spec::NodeSpec;
 use super::{helper, server};
@@ -20,6 +21,8 @@ const USAGE: u8 = 2;
 pub enum Command {
     /// Run pods as processes: a container runtime for one kubelet
     Node(NodeArgs),
+    /// Control the containers of another runtime by its CRI
+    Control(by_cri::Args),
     /// Serve devices of one resource to the kubelet
     #[command(name = "deviceplugin")]
     DevicePlugin(device_plugin::Args),
@@ -53,6 +56,7 @@ impl Command {
                     .with_context(|| format!("cannot parse {}", args.spec.display()))?;
                 serve(|| server::run(spec))
             }
+            Self::Control(args) => serve(|| by_cri::run(args)),
             Self::DevicePlugin(args) => serve(|| device_plugin::run(args)),
             Self::PodResourcesProxy(args) => serve(|| podresources_proxy::run(args)),
             Self::ContainerInit => helper::container_init(),

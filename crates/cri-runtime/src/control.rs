@@ -11,7 +11,11 @@
 //!
 //! An error is `{"error":"…"}`. Signals are `STOP`, `CONT`, `TERM` and `KILL`; the first two reach every process of the
 //! container. Output that is not UTF-8 is shown with replacement characters.
+//!
+//! [`server`] answers for the runtime of this package, [`by_cri`] for any other. `filter` applies rules in the pod's own network; for another
+//! runtime in that of the node, through which all traffic of its pods passes.
 
+pub mod by_cri;
 pub mod server;
 
 use std::fmt;
@@ -21,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use nix::sys::signal;
 use serde::{Deserialize, Serialize};
 
 /// Default time limit of a command, in seconds.
@@ -70,6 +75,17 @@ pub enum Signal {
     Term,
 }
 
+impl From<Signal> for signal::Signal {
+    fn from(signal: Signal) -> Self {
+        match signal {
+            Signal::Stop => Self::SIGSTOP,
+            Signal::Cont => Self::SIGCONT,
+            Signal::Term => Self::SIGTERM,
+            Signal::Kill => Self::SIGKILL,
+        }
+    }
+}
+
 impl FromStr for Signal {
     type Err = UnknownSignal;
 
@@ -114,7 +130,7 @@ pub enum Request {
         #[serde(default = "default_exec_limit")]
         timeout_seconds: u64,
     },
-    /// Apply nftables rules in the network of a pod.
+    /// Apply nftables rules to the traffic of a pod.
     Filter {
         /// UID of the pod.
         pod_uid: String,
@@ -277,7 +293,7 @@ impl Client {
         }
     }
 
-    /// Applies nftables rules in the network of a pod.
+    /// Applies nftables rules to the traffic of a pod: in its own network, or in that of its node, see the head of this module.
     pub fn filter(&self, pod_uid: &str, rules: &str) -> Result<(), Error> {
         let request = Request::Filter {
             pod_uid: pod_uid.to_owned(),

@@ -1,4 +1,4 @@
-//! Applies nftables rules in the network of a sandbox, with the program `nft`.
+//! Applies nftables rules in the network of a sandbox or of the node, with the program `nft`.
 
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
@@ -30,7 +30,7 @@ pub enum Error {
     #[error("the pod uses the node's network")]
     NoNetwork,
     /// The namespace could not be entered, or the program could not be started.
-    #[error("cannot run the program nft in the network of the pod")]
+    #[error("cannot run the program nft")]
     Start(#[source] io::Error),
     /// The program rejected the rules.
     #[error("nft refused the rules: {0}")]
@@ -62,6 +62,11 @@ pub async fn apply(namespaces: Arc<Namespaces>, rules: String) -> Result<(), Err
 fn run(namespaces: &Namespaces, rules: &str) -> Result<(), Error> {
     let network = namespaces.network().ok_or(Error::NoNetwork)?;
     setns(network, CloneFlags::CLONE_NEWNET).map_err(|errno| Error::Start(errno.into()))?;
+    apply_here(rules)
+}
+
+/// Applies `rules` in the network of the calling thread: either all of them or none (blocking).
+pub fn apply_here(rules: &str) -> Result<(), Error> {
     let mut child = Command::new(NFT)
         .args(["--file", "-"])
         .stdin(Stdio::piped())

@@ -1,12 +1,10 @@
 //! The `node` process, which serves the CRI and the control protocol on their sockets.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use podresources::server::Listener;
 use podresources::socket::Socket;
-use tokio::net::UnixListener;
 
 use super::cri::Cri;
 use super::cri::stream_server::Streaming;
@@ -27,7 +25,7 @@ pub async fn run(spec: NodeSpec) -> anyhow::Result<()> {
     let runtime = Arc::new(runtime);
     // The control socket comes first: a client that sees the CRI socket may use both.
     let control = tokio::spawn(control::server::serve(
-        listen(&control_socket)?,
+        control::server::listen(&control_socket)?,
         Arc::clone(&runtime),
     ));
     let streaming = Streaming::start(Arc::clone(&runtime))
@@ -42,15 +40,4 @@ pub async fn run(spec: NodeSpec) -> anyhow::Result<()> {
     // The socket may already be removed.
     let _ = std::fs::remove_file(&control_socket);
     Ok(outcome?)
-}
-
-/// Listens at `path`, and replaces the socket of an earlier process.
-fn listen(path: &Path) -> anyhow::Result<UnixListener> {
-    if let Some(parent) = path.parent() {
-        fs_err::create_dir_all(parent)?;
-    }
-    if path.exists() {
-        fs_err::remove_file(path)?;
-    }
-    UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))
 }

@@ -13,7 +13,6 @@ use std::time::Duration;
 use cluster_faults::{Faults, NodeFaults};
 use cluster_spec::plan::ClusterSpec;
 use cluster_spec::progress::Report;
-use cluster_spec::runtime::Runtime;
 use cluster_spec::subnet::Subnet;
 use cluster_state::Record;
 use cluster_state::process::ProcessRef;
@@ -151,14 +150,12 @@ impl LocalCluster {
         self.nodes.iter().find(|node| node.name() == name)
     }
 
-    /// Returns the faults that can be injected: into the API server as a whole, real kubelets and the processes on their nodes, and leases. Only
-    /// the builtin runtime hands processes out, so nodes with another one are not disturbed.
+    /// Returns the faults that can be injected: into the API server as a whole, real kubelets and the processes on their nodes, and leases.
     pub fn faults(&self) -> Faults {
-        let builtin = self.spec.runtime == Runtime::Builtin;
-        let nodes = builtin.then(|| Arc::new(RealNodes::new(&self.nodes)) as Arc<dyn NodeFaults>);
+        let nodes = Arc::new(RealNodes::new(&self.nodes)) as Arc<dyn NodeFaults>;
         let server =
             ApiServerProcess::new(self.holder(), &self.dir, &self.spec.assets, self.subnet);
-        Faults::new(self.client(), None, nodes).with_process(Arc::new(server))
+        Faults::new(self.client(), None, Some(nodes)).with_process(Arc::new(server))
     }
 
     /// Returns its nodes as machines that can be configured.

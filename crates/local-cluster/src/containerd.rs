@@ -1,6 +1,8 @@
 //! containerd as the runtime of a node: its configuration, its process, and the images that it gets.
 //!
-//! Its pods get their addresses from the CNI plugins bridge and host-local, in the same pod network that the node has with any runtime.
+//! Its pods get their addresses from the CNI plugins ptp and host-local, in the same pod network that the node has with any runtime. Each has a
+//! link of its own to the node, so that the node routes all of its traffic: there kube-proxy translates the addresses of Services, and
+//! network policies apply.
 
 pub(crate) mod archive;
 
@@ -57,10 +59,7 @@ pub(crate) fn write(
         "cniVersion": "1.0.0",
         "name": "pods",
         "plugins": [{
-            "type": "bridge",
-            "bridge": "cni0",
-            "isGateway": true,
-            "hairpinMode": true,
+            "type": "ptp",
             "ipam": {
                 "type": "host-local",
                 "ranges": [[{ "subnet": pod_network(index), "gateway": pod_gateway(index) }]],

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cluster_spec::kubernetes::Assets;
+use cluster_spec::kubernetes::{Assets, KUBE_PROXY};
 use cluster_spec::subnet::{SERVICE_RANGE, Subnet};
 use serde_json::json;
 
@@ -74,7 +74,7 @@ impl ControlPlane<'_> {
         self.write_kubeconfig(&self.admin_kubeconfig(), &admin)?;
         let mut users = vec![admin];
         fs_err::create_dir_all(self.dir.join("kubeconfigs"))?;
-        for component in [CONTROLLER_MANAGER, SCHEDULER] {
+        for component in [CONTROLLER_MANAGER, SCHEDULER, KUBE_PROXY] {
             // Members of `system:masters`, because only the kubelets and our own components are under test.
             let user = user(&format!("system:{component}"), "system:masters");
             self.write_kubeconfig(&self.kubeconfig_of(component), &user)?;

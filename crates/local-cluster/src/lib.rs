@@ -5,7 +5,7 @@
 //!
 //! Reading order: [`cluster`] (the interface for callers), [`cluster::up`] (the steps of a start), [`supervise`], [`net`], [`root`] (what a
 //! node sees), [`control_plane`], [`kubelet`], [`node_handle`], `containerd` (instead of
-//! the builtin runtime); [`platform`] and [`policies`] are what the Kubernetes programs do not do;
+//! the builtin runtime) with `kube_proxy`; [`platform`] and [`policies`] are what the Kubernetes programs do not do;
 //! the preconditions are [`privileges`], and the Kubernetes programs (`programs::kubernetes`).
 
 pub mod api_server_process;
@@ -16,6 +16,7 @@ pub mod enclosing;
 pub mod enter;
 pub mod faults;
 mod helper_process;
+mod kube_proxy;
 pub mod kubelet;
 pub mod mounts;
 pub mod net;

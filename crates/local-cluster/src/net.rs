@@ -17,6 +17,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 /// Maximum number of nodes of the address plan.
 pub const MAX_NODES: usize = 200;
+/// The pod networks of all nodes.
+pub(crate) const POD_NETWORKS: &str = "10.244.0.0/16";
 /// Prefix length of the pod network of one node.
 pub const POD_PREFIX: u8 = 24;
 

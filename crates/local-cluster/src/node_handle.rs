@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use cluster_spec::kubelet::{KubeletSettings, STATE_FILES};
 use cluster_spec::plan::{ClusterSpec, NodePlan};
+use cluster_spec::runtime::Runtime;
 use cluster_spec::subnet::Subnet;
 use cri_runtime::control::{self, Signal, Target};
 use fixtures::machines::Machine;
@@ -13,6 +14,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 
 use super::control_plane::{log_file, process, text};
+use super::kube_proxy;
 use super::kubelet::{Kubelet, process_name, runtime_process};
 use super::pki;
 use super::supervise::client::{self, Client as Holder};
@@ -247,6 +249,35 @@ impl NodeHandle {
                 .start(self.helper(&format!("device/{}/{short}", self.name()), argv))?;
         }
         Ok(())
+    }
+
+    /// Starts what the runtime of the node does not do by itself: with containerd the server of the control protocol.
+    pub(crate) fn spawn_companions(&self) -> Result<(), Error> {
+        if self.spec.runtime == Runtime::Builtin {
+            return Ok(());
+        }
+        let argv = vec![
+            "control".to_owned(),
+            "--cri".to_owned(),
+            text(&self.cri_socket()),
+            "--listen".to_owned(),
+            text(&self.control_socket()),
+        ];
+        let name = format!("control/{}", self.name());
+        Ok(self.holder().start(self.helper(&name, argv))?)
+    }
+
+    /// Starts kube-proxy on a node with containerd, if there is one, and returns whether there is. The object of the node must exist.
+    pub(crate) fn spawn_proxy(&self) -> Result<bool, Error> {
+        let Runtime::Containerd(programs) = &self.spec.runtime else {
+            return Ok(false);
+        };
+        if let Some(program) = &programs.kube_proxy {
+            let dir = self.spec.dir();
+            let start = kube_proxy::process_of(&dir, self.name(), self.address(), program);
+            self.holder().start(start)?;
+        }
+        Ok(programs.kube_proxy.is_some())
     }
 
     /// Starts the proxy that hides allocations.

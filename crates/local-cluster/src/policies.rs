@@ -1,6 +1,7 @@
 //! The process of a local cluster that enforces network policies: it sends every node the rules of its pods.
 //!
-//! A pod is open until its rules are applied, a moment after it gets its address.
+//! The builtin runtime applies them in the network of each pod; with containerd they apply in that of the node. A pod is open until its rules
+//! are applied, a moment after it gets its address.
 
 pub mod rules;
 
@@ -10,6 +11,7 @@ use std::hash::Hash;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use cluster_spec::runtime::Runtime;
 use cluster_spec::subnet::KUBERNETES_SERVICE;
 use cri_runtime::control;
 use futures::stream::{self, BoxStream};
@@ -23,7 +25,7 @@ use kube::runtime::watcher::{Config, watcher};
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
-use self::rules::ClusterObjects;
+use self::rules::{ClusterObjects, Place};
 use super::enclosing::Args;
 use super::net::pod_gateway;
 
@@ -33,10 +35,26 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Enforces policies; returns only on an error.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let cluster = args.cluster().await?;
+    let is_builtin = cluster.spec().runtime == Runtime::Builtin;
+    let place = |index| {
+        if is_builtin {
+            Place::Pod {
+                node: pod_gateway(index),
+            }
+        } else {
+            Place::Node
+        }
+    };
+    // Rules of a pod see the address of the service, those of a node the server's own, to which kube-proxy has translated it.
+    let kubernetes = if is_builtin {
+        KUBERNETES_SERVICE
+    } else {
+        cluster.subnet().gateway()
+    };
     let nodes = cluster.nodes().iter().enumerate();
     let mut enforcer = Enforcer {
         nodes: nodes
-            .map(|(index, node)| (node.name().to_owned(), (pod_gateway(index), node.runtime())))
+            .map(|(index, node)| (node.name().to_owned(), (place(index), node.runtime())))
             .collect(),
         applied: HashMap::new(),
     };
@@ -56,7 +74,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 policies: &all.0,
                 namespaces: &all.1,
                 pods: &all.2,
-                kubernetes: KUBERNETES_SERVICE,
+                kubernetes,
             };
             retry = !enforcer.enforce(&objects).await;
         }
@@ -108,46 +126,83 @@ where
 /// UID and address of a pod: a pod with a new sandbox has a new address, and its new network has no rules yet.
 type Key = (String, Ipv4Addr);
 
+/// The rules of a pod that its node has.
+struct Applied {
+    node: String,
+    rules: String,
+}
+
 struct Enforcer {
-    /// By name of the node: the node's address in the pod network, and its runtime.
-    nodes: HashMap<String, (Ipv4Addr, control::Client)>,
-    applied: HashMap<Key, String>,
+    /// By name of the node: where the rules of its pods apply, and its runtime.
+    nodes: HashMap<String, (Place, control::Client)>,
+    applied: HashMap<Key, Applied>,
 }
 
 impl Enforcer {
     /// Sends the nodes the changed rules of their pods; returns false if a node did not accept some.
     async fn enforce(&mut self, objects: &ClusterObjects<'_>) -> bool {
-        let mut all_accepted = true;
-        let mut present = HashSet::new();
+        let mut wanted = Vec::new();
         for pod in objects.pods {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-            let node = node.and_then(|name| self.nodes.get(name));
-            let (Some((gateway, runtime)), Some(address), Some(uid)) =
+            if let (Some(node), Some(address), Some(uid)) =
                 (node, rules::address_of(pod), pod.uid())
-            else {
-                continue;
-            };
-            let key = (uid.clone(), address);
-            present.insert(key.clone());
-            let rules = rules::of_pod(objects, pod, *gateway);
-            let known = self.applied.get(&key).map_or(rules::OPEN, String::as_str);
-            if known == rules {
-                continue;
-            }
-            let (runtime, sent) = (runtime.clone(), rules.clone());
-            let accepted = tokio::task::spawn_blocking(move || runtime.filter(&uid, &sent)).await;
-            match accepted {
-                Ok(Ok(())) => {
-                    self.applied.insert(key, rules);
-                }
-                Ok(Err(error)) => {
-                    tracing::warn!(pod = %pod.name_any(), %error, "Cannot apply the policies of a pod");
-                    all_accepted = false;
-                }
-                Err(_) => all_accepted = false,
+            {
+                wanted.push(((uid, address), node, pod));
             }
         }
-        self.applied.retain(|key, _| present.contains(key));
+        let present: HashSet<Key> = wanted.iter().map(|(key, ..)| key.clone()).collect();
+        let mut all_accepted = self.remove_all_but(&present).await;
+        for (key, node, pod) in wanted {
+            let Some((place, runtime)) = self.nodes.get(node) else {
+                continue;
+            };
+            let rules = rules::of_pod(objects, pod, key.1, *place);
+            let is_known = match self.applied.get(&key) {
+                Some(applied) => applied.rules == rules,
+                None => rules == place.open(key.1),
+            };
+            if is_known {
+                continue;
+            }
+            if send(runtime, &key, &rules).await {
+                let node = node.clone();
+                self.applied.insert(key, Applied { node, rules });
+            } else {
+                all_accepted = false;
+            }
+        }
         all_accepted
     }
+
+    /// Forgets pods that are gone. What a node has for them goes before another pod gets the address; their own networks are gone with them.
+    async fn remove_all_but(&mut self, present: &HashSet<Key>) -> bool {
+        let is_gone = |key: &&Key| !present.contains(*key);
+        let gone: Vec<Key> = self.applied.keys().filter(is_gone).cloned().collect();
+        let mut all_accepted = true;
+        for key in gone {
+            let applied = self.applied.get(&key);
+            let node = applied.and_then(|applied| self.nodes.get(&applied.node));
+            let removed = match node {
+                Some((Place::Node, runtime)) => send(runtime, &key, &Place::Node.open(key.1)).await,
+                _ => true,
+            };
+            if removed {
+                self.applied.remove(&key);
+            } else {
+                all_accepted = false;
+            }
+        }
+        all_accepted
+    }
+}
+
+/// Sends a node rules for a pod; returns whether it accepted them.
+async fn send(runtime: &control::Client, (uid, address): &Key, rules: &str) -> bool {
+    let (runtime, pod, rules) = (runtime.clone(), uid.clone(), rules.to_owned());
+    let sent = tokio::task::spawn_blocking(move || runtime.filter(&pod, &rules)).await;
+    let Ok(Err(error)) = &sent else {
+        return sent.is_ok();
+    };
+    tracing::warn!(pod = uid, %address, %error, "Cannot apply the policies of a pod");
+    false
 }

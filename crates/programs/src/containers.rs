@@ -17,9 +17,9 @@ const SYSTEM: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 /// Where systems keep CNI plugins.
 const CNI: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 /// The CNI plugins that a node needs.
-const PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
+const PLUGINS: [&str; 3] = ["ptp", "host-local", "loopback"];
 /// What a user can do when programs are missing.
-const ADVICE: &str = "install containerd, runc and the CNI plugins bridge, host-local and loopback, or name their directory by --assets";
+const ADVICE: &str = "install containerd, runc and the CNI plugins ptp, host-local and loopback, or name their directory by --assets";
 
 /// Why the programs are not available.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,8 @@ pub enum Error {
     Cache(#[from] std::io::Error),
 }
 
-/// Locates the programs. Those that are missing are unpacked from Debian's packages into the cache, a directory of this user.
+/// Locates the programs but kube-proxy, which is one of Kubernetes'. Those that are missing are unpacked from Debian's packages into the cache,
+/// a directory of this user.
 ///
 /// # Errors
 /// Returns an error if programs are missing and the packages cannot be had.
@@ -97,6 +98,7 @@ fn find(given: Option<&Path>, cache: &Path) -> Result<ContainerPrograms, Vec<Str
             ctr,
             runc,
             cni,
+            kube_proxy: None,
         }),
         Some(_) => Err(missing),
         None => {

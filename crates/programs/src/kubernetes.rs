@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cluster_spec::kubernetes::{Assets, KUBERNETES_VERSION, NAMES};
+use cluster_spec::kubernetes::{Assets, KUBE_PROXY, KUBERNETES_VERSION, NAMES};
 use cluster_spec::progress::{Report, note};
 
 use crate::child::output_within;
@@ -73,15 +73,41 @@ pub fn locate(search_path: &SearchPath, report: Report<'_>) -> Result<Assets, Er
         .map(|(name, _)| name)
         .collect();
     if !missing.is_empty() {
-        build::build(&missing, &search_path.cache, report).map_err(|source| Error::Build {
-            missing: missing.iter().map(|name| (*name).to_owned()).collect(),
-            source,
-        })?;
+        // It shares nearly all that is compiled here, and would take a minute later.
+        let proxy = missing.iter().any(|name| *name != "etcd");
+        let names: Vec<&str> = missing
+            .into_iter()
+            .chain(proxy.then_some(KUBE_PROXY))
+            .collect();
+        build(&names, search_path, report)?;
         for (name, found) in NAMES.into_iter().zip(&mut found) {
             found.get_or_insert_with(|| search_path.cache.join(name));
         }
     }
     Ok(Assets::from_paths(found.map(Option::unwrap_or_default)))
+}
+
+/// Locates kube-proxy, and builds it where it is missing.
+pub fn locate_proxy(search_path: &SearchPath, report: Report<'_>) -> Result<PathBuf, Error> {
+    let given = search_path.given.as_ref().map(|dir| dir.join(KUBE_PROXY));
+    if let Some(file) = given.filter(|file| file.is_file()) {
+        check_version(KUBE_PROXY, &file).map_err(Error::Given)?;
+        let place = file.canonicalize();
+        return place.map_err(|error| Error::Given(format!("{}: {error}", file.display())));
+    }
+    if let Some(file) = find(KUBE_PROXY, search_path, report) {
+        return Ok(file);
+    }
+    build(&[KUBE_PROXY], search_path, report)?;
+    Ok(search_path.cache.join(KUBE_PROXY))
+}
+
+/// Builds programs into the cache.
+fn build(names: &[&str], search_path: &SearchPath, report: Report<'_>) -> Result<(), Error> {
+    build::build(names, &search_path.cache, report).map_err(|source| Error::Build {
+        missing: names.iter().map(|name| (*name).to_owned()).collect(),
+        source,
+    })
 }
 
 /// Returns the programs of the `--assets` directory, which must contain all of them in usable versions.
@@ -246,6 +272,26 @@ mod tests {
                 .any(|note| note.contains("kube-apiserver: is v1.29.0")),
             "{notes:?}"
         );
+    }
+
+    #[test]
+    fn proxy_of_the_given_directory_is_taken_and_must_have_the_version() {
+        let (dir, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        program(cache.path(), KUBE_PROXY, "unused");
+        let search_path = SearchPath {
+            given: Some(dir.path().to_owned()),
+            kubebuilder: None,
+            cache: cache.path().to_owned(),
+        };
+        let from_cache = locate_proxy(&search_path, &|_| {}).unwrap();
+        assert_eq!(from_cache, cache.path().join(KUBE_PROXY));
+        let right = format!("Kubernetes {KUBERNETES_VERSION}");
+        program(dir.path(), KUBE_PROXY, &right);
+        let given = locate_proxy(&search_path, &|_| {}).unwrap();
+        assert_eq!(given, dir.path().join(KUBE_PROXY).canonicalize().unwrap());
+        program(dir.path(), KUBE_PROXY, "Kubernetes v1.2.3");
+        let error = locate_proxy(&search_path, &|_| {}).unwrap_err().to_string();
+        assert!(error.contains("is v1.2.3"), "{error}");
     }
 
     #[test]

@@ -1,60 +1,102 @@
-//! Scenarios on nodes with containerd, runc and CNI plugins: real containers of a real image. Afterwards nothing of the cluster is on the machine.
+//! Scenarios on nodes with containerd, runc and CNI plugins: real containers of a real image in a real pod network. Afterwards nothing of the
+//! cluster is on the machine.
+
+mod network;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::eventually;
+use reports::event::Verdict;
+use suite::run::Outcome;
+use suite::select::Selection;
+use suite::session::Session;
+use suite::setup::Options;
+use testbed::lane::{Cluster, Lane};
 
-/// Containers with exclusive CPUs, init containers, notification files, status files, conditions, and pods that come and go.
-const SCENARIOS: [&str; 6] = [
+use crate::harness::{describe, eventually, run_scenarios, runtime};
+
+/// Containers with exclusive CPUs, init containers, notification files, status files, conditions, pods that come and go, and processes and
+/// kubelets that are disturbed.
+const SCENARIOS: [&str; 8] = [
     "hostlevel/gu-multi",
     "fundamentals/all-gu",
     "cache/overreserve-corrected",
     "rte/notify",
     "rte/pfp-status",
     "install/deploy-available",
+    "fault/scheduler-killed",
+    "fault/kubelet-restarts",
 ];
+/// The scenarios of network policies.
+const POLICIES: &str = "netpol/";
 /// Longer than the kernel needs until a removed link is gone.
 const REMOVAL_TIMEOUT: Duration = Duration::from_mins(2);
 
 #[test]
-#[ignore = "real: root, the Kubernetes programs and containerd"]
+#[ignore = "real: root, the Kubernetes programs, containerd and nftables"]
 fn scenarios_pass_on_real_containers_and_leave_nothing_behind() {
-    let before = control_groups();
+    let before = traces();
     let dir = tempfile::tempdir().expect("temporary directory");
-    let output = Command::new(assert_cmd::cargo::cargo_bin("numaresources-tests"))
-        .env_remove("KUBECONFIG")
-        .args(["--cluster", "local", "--runtime", "containerd"])
-        .args(["--workers", "2", "--state-root"])
-        .arg(dir.path().join("state"))
-        .arg("--artifacts")
-        .arg(dir.path().join("artifacts"))
-        .args(SCENARIOS)
-        .output()
-        .expect("the program starts");
-    let text = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
+    let flags = ["--runtime", "containerd", "--workers", "2"];
+    let options = Options {
+        state_root: Some(dir.path().join("state")),
+        ..Options::own(Lane::Local, &flags).expect("the flags exist")
+    };
+    let policies = suite::scenarios::all();
+    let policies = policies.iter().map(|scenario| scenario.id);
+    let policies = policies.filter(|id| id.starts_with(POLICIES));
+    let selection = Selection {
+        ids: SCENARIOS
+            .into_iter()
+            .chain(policies)
+            .map(str::to_owned)
+            .collect(),
+        ..Selection::default()
+    };
+    let link = std::cell::OnceCell::new();
+    let prepare = async |session: &Session| {
+        let cluster = session
+            .own()
+            .and_then(Cluster::local)
+            .expect("a local cluster");
+        let _ = link.set(Link::of(&cluster.subnet().host_link()));
+        network::answers(cluster).await;
+        Ok(())
+    };
+    let runtime = runtime();
+    let completed = runtime.block_on(run_scenarios("containerd", &options, &selection, prepare));
+    let not_passed: Vec<String> = completed
+        .verdicts
+        .iter()
+        .filter(|(_, verdict)| **verdict != Verdict::Passed)
+        .map(|(id, verdict)| format!("{id}: {}", describe(verdict)))
+        .collect();
+    assert_eq!(not_passed, Vec::<String>::new());
+    assert_eq!(completed.verdicts.len(), selection.ids.len());
+    assert_eq!(
+        completed.outcome,
+        Outcome::Passed,
+        "{:?}",
+        completed.phase_failure
     );
-    assert!(output.status.success(), "{text}");
-    let all = format!("{0} scenarios: {0} passed, 0 failed", SCENARIOS.len());
-    assert!(text.contains(&all), "{text}");
 
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime for waiting");
+    let link = link
+        .into_inner()
+        .expect("the cluster had a link to this machine");
     runtime.block_on(eventually(
         "nothing of the cluster is left",
         REMOVAL_TIMEOUT,
         async || {
-            let groups = control_groups();
-            let left: Vec<String> = groups
+            let now = traces();
+            let left: Vec<String> = now
                 .difference(&before)
                 .cloned()
                 .chain(processes_of(dir.path()))
                 .chain(mounts_below(dir.path()))
+                .chain(link.is_there().then(|| link.name.clone()))
                 .collect();
             if left.is_empty() {
                 Ok(())
@@ -63,6 +105,38 @@ fn scenarios_pass_on_real_containers_and_leave_nothing_behind() {
             }
         },
     ));
+}
+
+/// A link of this machine. Another cluster may have one with the same name later, but not with the same index.
+struct Link {
+    name: String,
+    index: String,
+}
+
+impl Link {
+    fn of(name: &str) -> Self {
+        let index = fs::read_to_string(Self::file(name)).expect("the link exists");
+        let name = name.to_owned();
+        Self { name, index }
+    }
+
+    fn file(name: &str) -> PathBuf {
+        Path::new("/sys/class/net").join(name).join("ifindex")
+    }
+
+    fn is_there(&self) -> bool {
+        fs::read_to_string(Self::file(&self.name)).is_ok_and(|index| index == self.index)
+    }
+}
+
+/// Returns what a cluster could leave in the kernel without a name of its own: control groups, and tables of this machine's network.
+fn traces() -> BTreeSet<String> {
+    let output = Command::new("nft").args(["list", "tables"]).output();
+    let tables = output.expect("nft is missing: install nftables").stdout;
+    let tables = String::from_utf8_lossy(&tables);
+    let mut traces = control_groups();
+    traces.extend(tables.lines().map(str::to_owned));
+    traces
 }
 
 /// Returns the control groups of clusters, in every hierarchy.

@@ -1,22 +1,27 @@
-//! The server of the control protocol.
+//! The server of the control protocol, and what the runtime of this package answers.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::signal;
+use anyhow::Context as _;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{Answer, ContainerFacts, ExecOutput, Refusal, Request, Signal, State, Target};
+use super::{Answer, ContainerFacts, ExecOutput, Refusal, Request, State, Target};
 use crate::filter;
 use crate::runtime::records::{Container, Phase};
 use crate::runtime::{self, Runtime, containers};
 
+/// A node whose containers can be controlled.
+pub(super) trait Node: Send + Sync + 'static {
+    /// Does what a request asks for; the error is a text for the client.
+    fn answer(&self, request: Request) -> impl Future<Output = Result<Answer, String>> + Send;
+}
+
 /// Why a request is refused.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("cannot parse the request: {0}")]
-    InvalidRequest(serde_json::Error),
     #[error("no running container {0}")]
     NotRunning(Target),
     #[error("{}", .0.chain())]
@@ -27,12 +32,31 @@ enum Error {
     Filter(String, filter::Error),
 }
 
-/// Serves connections until the future is dropped.
+/// Listens at `path`, and replaces the socket of an earlier process.
+///
+/// # Errors
+/// Returns an error if the directory or the socket cannot be made.
+pub fn listen(path: &Path) -> anyhow::Result<UnixListener> {
+    if let Some(parent) = path.parent() {
+        fs_err::create_dir_all(parent)?;
+    }
+    if path.exists() {
+        fs_err::remove_file(path)?;
+    }
+    UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))
+}
+
+/// Serves the containers of a runtime until the future is dropped.
 pub async fn serve(listener: UnixListener, runtime: Arc<Runtime>) {
+    serve_node(listener, runtime).await;
+}
+
+/// Serves connections until the future is dropped.
+pub(super) async fn serve_node<N: Node>(listener: UnixListener, node: Arc<N>) {
     loop {
         match listener.accept().await {
             Ok((connection, _)) => {
-                tokio::spawn(serve_connection(connection, Arc::clone(&runtime)));
+                tokio::spawn(serve_connection(connection, Arc::clone(&node)));
             }
             Err(error) => {
                 tracing::warn!(%error, "Cannot accept a control connection");
@@ -43,15 +67,17 @@ pub async fn serve(listener: UnixListener, runtime: Arc<Runtime>) {
     }
 }
 
-async fn serve_connection(connection: UnixStream, runtime: Arc<Runtime>) {
+async fn serve_connection<N: Node>(connection: UnixStream, node: Arc<N>) {
     let (reader, mut writer) = connection.into_split();
     let mut lines = BufReader::new(reader).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        let answer = match answer(&runtime, &line).await {
+        let answer = match serde_json::from_str(&line) {
+            Ok(request) => node.answer(request).await,
+            Err(error) => Err(format!("cannot parse the request: {error}")),
+        };
+        let answer = match answer {
             Ok(answer) => serde_json::to_vec(&answer),
-            Err(error) => serde_json::to_vec(&Refusal {
-                error: error.to_string(),
-            }),
+            Err(error) => serde_json::to_vec(&Refusal { error }),
         };
         let Ok(mut bytes) = answer else { return };
         bytes.push(b'\n');
@@ -61,8 +87,15 @@ async fn serve_connection(connection: UnixStream, runtime: Arc<Runtime>) {
     }
 }
 
-async fn answer(runtime: &Runtime, line: &str) -> Result<Answer, Error> {
-    match serde_json::from_str(line).map_err(Error::InvalidRequest)? {
+impl Node for Runtime {
+    async fn answer(&self, request: Request) -> Result<Answer, String> {
+        let answer = answer(self, request).await;
+        answer.map_err(|error| error.to_string())
+    }
+}
+
+async fn answer(runtime: &Runtime, request: Request) -> Result<Answer, Error> {
+    match request {
         Request::Containers => Ok(Answer::Containers {
             containers: runtime
                 .containers()
@@ -72,13 +105,7 @@ async fn answer(runtime: &Runtime, line: &str) -> Result<Answer, Error> {
         }),
         Request::Signal { target, signal } => {
             let container = running(runtime, &target)?;
-            let signal = match signal {
-                Signal::Stop => signal::Signal::SIGSTOP,
-                Signal::Cont => signal::Signal::SIGCONT,
-                Signal::Kill => signal::Signal::SIGKILL,
-                Signal::Term => signal::Signal::SIGTERM,
-            };
-            containers::signal(&container, signal).map_err(Error::Runtime)?;
+            containers::signal(&container, signal.into()).map_err(Error::Runtime)?;
             Ok(Answer::Done)
         }
         Request::Exec {

@@ -15,7 +15,7 @@ use cluster_state::Claim;
 use cluster_state::process::ProcessRef;
 use cri_runtime::filter;
 use nodes::{prepare_nodes, runtime};
-use wait::{wait_for_api, wait_for_nodes, wait_for_runtime};
+use wait::{wait_for_api, wait_for_nodes, wait_for_proxy, wait_for_runtime};
 
 use super::{LocalCluster, Owned, client_from};
 use crate::control_plane::ControlPlane;
@@ -217,6 +217,7 @@ async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> 
     }
     for node in cluster.nodes() {
         wait_for_runtime(cluster, node).await?;
+        node.spawn_companions()?;
         node.write_kubelet(&node.plan().kubelet)?;
         if spec.hide_allocations {
             node.spawn_hiding_proxy()?;
@@ -242,9 +243,17 @@ async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> 
     if spec.flavour.is_some() {
         holder.start(helper_process::platform(spec))?;
     }
-    // Only the builtin runtime puts rules into the networks of pods.
-    if spec.runtime == Runtime::Builtin && filter::is_available() {
+    let mut proxied = Vec::new();
+    for node in cluster.nodes() {
+        if node.spawn_proxy()? {
+            proxied.push(node);
+        }
+    }
+    if filter::is_available() {
         holder.start(helper_process::policies(spec))?;
+    }
+    for node in proxied {
+        wait_for_proxy(cluster, node).await?;
     }
     step.finish();
     Ok(())

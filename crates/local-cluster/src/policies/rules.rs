@@ -1,4 +1,5 @@
-//! Translates network policies into nftables rules for a pod's own network namespace.
+//! Translates network policies into nftables rules for a pod's own network namespace, or for its node's, through which all of its traffic
+//! passes.
 //!
 //! A direction of a pod that no policy selects is open; a selected one is closed except for what some policy allows. Replies on allowed
 //! connections always pass, and a node always reaches its own pods, as in every implementation of policies. Policies cover TCP, UDP and
@@ -17,13 +18,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
 use kube::core::{Selector, SelectorExt as _};
 
-/// Rules that let everything through: they add the table so that deleting it cannot fail, and delete it.
-pub const OPEN: &str = "table inet policies {}\ndelete table inet policies\n";
 const INGRESS: &str = "Ingress";
 const EGRESS: &str = "Egress";
-/// Port of the API server's service, and the port of the server behind it, which policies refer to: implementations translate addresses of
-/// services before they apply policies, and nearly every API server listens on this port. Here the service's address is the server's own,
-/// so it stands for both.
+/// Port of the API server, as of its service, and the port that policies refer to: implementations translate addresses of services before they
+/// apply policies, and nearly every API server listens on that port.
 const SERVICE_PORT: u16 = 443;
 const SERVER_PORT: i32 = 6443;
 
@@ -35,22 +33,103 @@ pub struct ClusterObjects<'a> {
     pub namespaces: &'a [Namespace],
     /// All pods.
     pub pods: &'a [Pod],
-    /// Address of the API server's service.
+    /// Address of the API server, as the place of the rules sees it.
     pub kubernetes: Ipv4Addr,
 }
 
-/// Returns the rules for a pod; [`OPEN`] if no policy selects it. `node` is the address of its node in the pod network.
-pub fn of_pod(objects: &ClusterObjects<'_>, pod: &Pod, node: Ipv4Addr) -> String {
-    let mut text = OPEN.to_owned();
+/// Where the rules of a pod apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In its own network. The address of the API server is that of its service.
+    Pod {
+        /// Address of its node in the pod network.
+        node: Ipv4Addr,
+    },
+    /// In the network of its node, after the translation of services' addresses. What the node itself sends to the pod passes no rule there.
+    Node,
+}
+
+impl Place {
+    /// Returns rules that let everything from and to a pod with this address through: they add its table so that deleting it cannot fail, and
+    /// delete it.
+    pub fn open(self, pod: Ipv4Addr) -> String {
+        let table = self.table(pod);
+        format!("table inet {table} {{}}\ndelete table inet {table}\n")
+    }
+
+    fn table(self, pod: Ipv4Addr) -> String {
+        match self {
+            Self::Pod { .. } => "policies".to_owned(),
+            Self::Node => format!("policies-{}", pod.to_string().replace('.', "-")),
+        }
+    }
+
+    /// Returns the rules that close directions but for what the lines accept.
+    fn closed(self, pod: Ipv4Addr, lines: &Directions) -> String {
+        let table = self.table(pod);
+        let mut text = format!("table inet {table} {{\n");
+        match self {
+            Self::Pod { .. } => {
+                for (lines, hook, device) in [
+                    (&lines.ingress, "input", "iif"),
+                    (&lines.egress, "output", "oif"),
+                ] {
+                    if let Some(lines) = lines {
+                        text.push_str(&chain(hook, device, lines));
+                    }
+                }
+            }
+            Self::Node => {
+                // A policy never keeps a pod from itself, also by the address of a service.
+                let mut forward = vec![format!("ip saddr {pod} ip daddr {pod} accept")];
+                if let Some(lines) = &lines.egress {
+                    text.push_str(&verdicts("egress", lines));
+                    let jump = format!("ip saddr {pod} jump egress");
+                    text.push_str(&hooked("input", std::slice::from_ref(&jump)));
+                    forward.push(jump);
+                }
+                if let Some(lines) = &lines.ingress {
+                    text.push_str(&verdicts("ingress", lines));
+                    forward.push(format!("ip daddr {pod} jump ingress"));
+                }
+                text.push_str(&hooked("forward", &forward));
+            }
+        }
+        text.push_str("}\n");
+        text
+    }
+}
+
+/// The lines that accept connections, for each direction that some policy closes.
+#[derive(Debug, Default)]
+struct Directions {
+    ingress: Option<Vec<String>>,
+    egress: Option<Vec<String>>,
+}
+
+/// Returns the rules for a pod with an address; [`Place::open`] if no policy selects it.
+pub fn of_pod(objects: &ClusterObjects<'_>, pod: &Pod, address: Ipv4Addr, place: Place) -> String {
+    let lines = directions(objects, pod, place);
+    let mut text = place.open(address);
+    if lines.ingress.is_some() || lines.egress.is_some() {
+        text.push_str(&place.closed(address, &lines));
+    }
+    text
+}
+
+fn directions(objects: &ClusterObjects<'_>, pod: &Pod, place: Place) -> Directions {
+    let mut closed = Directions::default();
     let selecting: Vec<(&NetworkPolicy, &NetworkPolicySpec)> = objects
         .policies
         .iter()
         .filter_map(|policy| Some((policy, policy.spec.as_ref()?)))
         .filter(|(policy, spec)| selects(policy, spec, pod))
         .collect();
-    let mut chains = String::new();
     if selecting.iter().any(|(_, spec)| applies_to(spec, INGRESS)) {
-        let mut lines = vec![format!("ip saddr {node} accept")];
+        let mut lines = match place {
+            Place::Pod { node } => vec![format!("ip saddr {node} accept")],
+            Place::Node => Vec::new(),
+        };
         for (policy, spec) in &selecting {
             for rule in spec.ingress.iter().flatten() {
                 let ports = |_: Option<&Pod>| {
@@ -61,7 +140,7 @@ pub fn of_pod(objects: &ClusterObjects<'_>, pod: &Pod, node: Ipv4Addr) -> String
                 lines.extend(objects.lines("saddr", policy, rule.from.as_deref(), ports));
             }
         }
-        chains.push_str(&chain("input", "iif", &lines));
+        closed.ingress = Some(lines);
     }
     if selecting.iter().any(|(_, spec)| applies_to(spec, EGRESS)) {
         let mut lines = Vec::new();
@@ -84,18 +163,36 @@ pub fn of_pod(objects: &ClusterObjects<'_>, pod: &Pod, node: Ipv4Addr) -> String
                 }
             }
         }
-        chains.push_str(&chain("output", "oif", &lines));
+        closed.egress = Some(lines);
     }
-    if !chains.is_empty() {
-        let _ = write!(text, "table inet policies {{\n{chains}}}\n");
-    }
-    text
+    closed
 }
 
 fn chain(hook: &str, device: &str, lines: &[String]) -> String {
     let mut text = format!(
         "  chain {hook} {{\n    type filter hook {hook} priority 0; policy drop;\n    {device} lo accept\n    ct state established,related accept\n"
     );
+    for line in lines {
+        let _ = writeln!(text, "    {line}");
+    }
+    text.push_str("  }\n");
+    text
+}
+
+/// Returns a chain that accepts what the lines say and drops the rest of the traffic that it gets.
+fn verdicts(name: &str, lines: &[String]) -> String {
+    let mut text = format!("  chain {name} {{\n    ct state established,related accept\n");
+    for line in lines {
+        let _ = writeln!(text, "    {line}");
+    }
+    text.push_str("    drop\n  }\n");
+    text
+}
+
+/// Returns a chain that hands traffic over to others and leaves the rest alone.
+fn hooked(hook: &str, lines: &[String]) -> String {
+    let mut text =
+        format!("  chain {hook} {{\n    type filter hook {hook} priority 0; policy accept;\n");
     for line in lines {
         let _ = writeln!(text, "    {line}");
     }
@@ -280,7 +377,10 @@ mod tests {
 
     use super::*;
 
-    const NODE: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 1);
+    const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 2);
+    const IN_POD: Place = Place::Pod {
+        node: Ipv4Addr::new(10, 244, 1, 1),
+    };
     const KUBERNETES: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 
     fn mk_pod(namespace: &str, app: &str, ip: &str) -> Pod {
@@ -303,8 +403,13 @@ mod tests {
         .unwrap()
     }
 
-    /// Returns the rules of pod `here/target`; the other pods are `here/peer`, `there/peer` and `here/other`.
+    /// Returns the rules of pod `here/target` in its own network.
     fn rules(specs: &[Value]) -> String {
+        rules_at(IN_POD, specs)
+    }
+
+    /// Returns the rules of pod `here/target`; the other pods are `here/peer`, `there/peer` and `here/other`.
+    fn rules_at(place: Place, specs: &[Value]) -> String {
         let namespaces: Vec<Namespace> = ["here", "there"]
             .map(|name| {
                 serde_json::from_value(
@@ -326,7 +431,7 @@ mod tests {
             pods: &pods,
             kubernetes: KUBERNETES,
         };
-        of_pod(&objects, &pods[0], NODE)
+        of_pod(&objects, &pods[0], POD, place)
     }
 
     /// Returns the lines of a chain that accept peers.
@@ -348,7 +453,7 @@ mod tests {
     fn a_pod_that_no_policy_selects_is_open() {
         let others = json!({"podSelector": {"matchLabels": {"app": "other"}}, "policyTypes": ["Ingress", "Egress"]});
         for text in [rules(&[]), rules(&[others])] {
-            assert_eq!(text, OPEN);
+            assert_eq!(text, IN_POD.open(POD));
         }
     }
 
@@ -421,5 +526,52 @@ mod tests {
             json!({"ingress": [{"ports": [{"port": 2112}]}]}),
         ]);
         assert_eq!(let_through(&text, "input")[1..], ["tcp dport 2112 accept"]);
+    }
+
+    #[test]
+    fn node_closes_the_ways_of_one_pod_and_leaves_all_other_traffic_alone() {
+        let text = rules_at(
+            Place::Node,
+            &[json!({
+                "policyTypes": ["Ingress", "Egress"],
+                "ingress": [{"ports": [{"port": 2112}]}],
+                "egress": [{"ports": [{"port": 6443}]}],
+            })],
+        );
+        let expected = "table inet policies-10-244-1-2 {}
+delete table inet policies-10-244-1-2
+table inet policies-10-244-1-2 {
+  chain egress {
+    ct state established,related accept
+    tcp dport 6443 accept
+    ip daddr 10.96.0.1 tcp dport 443 accept
+    drop
+  }
+  chain input {
+    type filter hook input priority 0; policy accept;
+    ip saddr 10.244.1.2 jump egress
+  }
+  chain ingress {
+    ct state established,related accept
+    tcp dport 2112 accept
+    drop
+  }
+  chain forward {
+    type filter hook forward priority 0; policy accept;
+    ip saddr 10.244.1.2 ip daddr 10.244.1.2 accept
+    ip saddr 10.244.1.2 jump egress
+    ip daddr 10.244.1.2 jump ingress
+  }
+}
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn direction_that_no_policy_closes_is_not_in_the_rules_of_the_node() {
+        let text = rules_at(Place::Node, &[json!({})]);
+        assert!(text.contains("jump ingress"), "{text}");
+        assert!(!text.contains("egress"), "{text}");
+        assert_eq!(rules_at(Place::Node, &[]), Place::Node.open(POD));
     }
 }

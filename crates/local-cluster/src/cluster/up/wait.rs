@@ -10,6 +10,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use super::Error;
 use crate::cluster::LocalCluster;
 use crate::control_plane::{API_SERVER, log_file};
+use crate::kube_proxy;
 use crate::kubelet::runtime_process;
 use crate::node_handle::{NodeHandle, POLL_PAUSE, tail};
 
@@ -17,6 +18,8 @@ use crate::node_handle::{NodeHandle, POLL_PAUSE, tail};
 const API_TIMEOUT: Duration = Duration::from_secs(90);
 /// Longest time for the runtime of a node to answer.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time for the rules of Services to be there.
+const PROXY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest time for all nodes to be ready with their devices.
 const NODES_TIMEOUT: Duration = Duration::from_secs(150);
 
@@ -54,6 +57,32 @@ pub(super) async fn wait_for_api(cluster: &LocalCluster) -> Result<(), Error> {
                 API_SERVER,
                 "is not ready",
                 API_TIMEOUT,
+            ));
+        }
+        tokio::time::sleep(POLL_PAUSE).await;
+    }
+}
+
+/// Waits until the kube-proxy of a node has written rules.
+pub(super) async fn wait_for_proxy(cluster: &LocalCluster, node: &NodeHandle) -> Result<(), Error> {
+    let deadline = Instant::now() + PROXY_TIMEOUT;
+    let path = kube_proxy::health_path(node.name());
+    loop {
+        let request = http::Request::get(&path).body(Vec::new());
+        let request = request.map_err(std::io::Error::other)?;
+        // A refused connection means the same as no rules: not yet.
+        let health = cluster.client().request_text(request).await;
+        if health.is_ok_and(|health| kube_proxy::has_rules(&health)) {
+            return Ok(());
+        }
+        check_components(cluster)?;
+        if Instant::now() > deadline {
+            let name = kube_proxy::process_name(node.name());
+            return Err(timeout_error(
+                cluster,
+                &name,
+                "wrote no rules",
+                PROXY_TIMEOUT,
             ));
         }
         tokio::time::sleep(POLL_PAUSE).await;
