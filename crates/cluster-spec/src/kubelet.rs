@@ -162,6 +162,8 @@ impl KubeletSettings {
             "registryPullQPS": 0,
             "eventRecordQPS": 0,
             "serializeImagePulls": false,
+            // A host whose disk is nearly full must not cost the nodes images that nothing can pull again.
+            "imageGCHighThresholdPercent": 100,
             "registerWithTaints": taints.iter().map(|taint| json!({ "key": taint.key, "effect": taint.effect })).collect::<Vec<_>>(),
         });
         if let (Some(fields), Value::Object(managers)) =
@@ -262,6 +264,14 @@ mod tests {
         assert_eq!(config["reservedSystemCPUs"], "0,12,24,36");
         assert_eq!(config["topologyManagerPolicy"], "single-numa-node");
         assert_eq!(config["memoryManagerPolicy"], "Static");
+    }
+
+    #[test]
+    fn kubelet_keeps_images_and_pods_however_full_the_host_is() {
+        let config = rendered(&KubeletSettings::default());
+        assert_eq!(config["imageGCHighThresholdPercent"], 100);
+        let evictions = config["evictionHard"].as_object().unwrap();
+        assert_eq!(evictions.keys().collect::<Vec<_>>(), ["memory.available"]);
     }
 
     #[test]
