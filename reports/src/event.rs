@@ -26,6 +26,8 @@ pub const SETUP: &str = "setup";
 pub const TEARDOWN: &str = "teardown";
 /// Unit of a stack that died while scenarios ran. That of the second cluster of a run is `stack 2`, and so on.
 pub const STACK: &str = "stack";
+/// Unit of the comparison of the run's skips with the list of expected ones, after the last scenario.
+pub const SKIPS: &str = "skips";
 
 /// Returns whether a unit is the set-up of a cluster.
 pub fn is_setup(unit: &str) -> bool {
@@ -69,9 +71,9 @@ pub enum Event {
         /// Name → value, for people.
         facts: BTreeMap<String, String>,
     },
-    /// The set-up or the tear-down failed. After a failed set-up no scenario can give a verdict.
+    /// The set-up or the tear-down failed, or the skips are not those that are expected. After a failed set-up no scenario can give a verdict.
     PhaseFailed {
-        /// The set-up or tear-down, which is over with this.
+        /// The set-up, the tear-down or the comparison, which is over with this.
         unit: Unit,
         /// What went wrong.
         failure: Failure,

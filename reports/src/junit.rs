@@ -16,7 +16,9 @@ use jiff::Timestamp;
 use junit_report::{Duration, OffsetDateTime, Report, TestCase, TestResult, TestSuite};
 use thiserror::Error;
 
-use crate::event::{Event, Failure, Record, ScenarioInfo, SkipClass, Verdict, is_setup, is_stack};
+use crate::event::{
+    Event, Failure, Record, SKIPS, ScenarioInfo, SkipClass, Verdict, is_setup, is_stack,
+};
 use crate::stream::Reader;
 
 /// Why the report cannot be written.
@@ -164,12 +166,11 @@ impl Case {
         case.set_classname(&format!("numaresources.{}", self.scenario.area()));
         case.result = match (&self.broken, &self.verdict) {
             (Some(failure), _) => {
-                let type_ = if is_setup(&failure.step) {
-                    "setup-failed"
-                } else if is_stack(&failure.step) {
-                    "stack-failed"
-                } else {
-                    "teardown-failed"
+                let type_ = match failure.step.as_str() {
+                    SKIPS => "unexpected-skips",
+                    unit if is_setup(unit) => "setup-failed",
+                    unit if is_stack(unit) => "stack-failed",
+                    _ => "teardown-failed",
                 };
                 TestResult::Error {
                     type_: type_.to_owned(),

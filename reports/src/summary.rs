@@ -98,7 +98,7 @@ impl Reader for Summary {
             }
             Event::PhaseFailed { unit, failure } => {
                 self.phase_failed
-                    .get_or_insert_with(|| format!("{unit}: {}", failure.message));
+                    .get_or_insert_with(|| format!("{unit}: {failure}"));
             }
             Event::RunFinished {
                 interrupted,

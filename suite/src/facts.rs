@@ -8,6 +8,7 @@ use cluster_faults::Faults;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
+use crate::environment::{Environment, Platform};
 use crate::observed::{NodeTopology, Scope};
 use crate::resources::{DeviceNames, Resources, is_native};
 
@@ -16,8 +17,8 @@ use crate::resources::{DeviceNames, Resources, is_native};
 pub struct Facts {
     /// Version of the API server.
     pub kubernetes: String,
-    /// Whether the API server serves the API group of machine configs.
-    pub openshift: bool,
+    /// Where the cluster comes from, and its kind.
+    pub environment: Environment,
     /// Whether network policies are enforced; assumed on a cluster that the run did not bring up.
     pub network_policies: bool,
     /// Scheduler that test pods name.
@@ -37,6 +38,11 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Returns whether the cluster is an `OpenShift` with machine config pools.
+    pub fn is_openshift(&self) -> bool {
+        self.environment.platform == Platform::Openshift
+    }
+
     /// Returns the nodes that scenarios can use: two zones, `single-numa-node`, and the scope if one is requested.
     pub fn candidates(&self, scope: Option<Scope>) -> impl Iterator<Item = &NodeTopology> {
         self.nodes
@@ -102,12 +108,7 @@ impl Facts {
             ("kubernetes".to_owned(), self.kubernetes.clone()),
             (
                 "platform".to_owned(),
-                if self.openshift {
-                    "OpenShift"
-                } else {
-                    "Kubernetes"
-                }
-                .to_owned(),
+                self.environment.platform.as_str().to_owned(),
             ),
             ("scheduler".to_owned(), self.scheduler.clone()),
             ("nodes, scope container".to_owned(), nodes(Scope::Container)),

@@ -11,7 +11,7 @@
 //! 3. [`recorder`] with [`ledger`]: how steps, waits and changes get into the event stream, and how changes are undone.
 //! 4. [`session`]: one cluster and the scenarios on it. [`run`]: all clusters of a run. [`setup`] with [`binaries`]: how a cluster becomes
 //!    ready.
-//! 5. [`select`] with [`labels`]: which scenarios run. [`cli`]: the command line; [`libtest`]: that of `cargo test`. [`interrupt`]: how a run stops early.
+//! 5. [`select`] with [`labels`]: which scenarios run. [`environment`] with [`skips`]: which cannot, and where. [`cli`]: the command line; [`libtest`]: that of `cargo test`. [`interrupt`]: how a run stops early.
 //!
 //! # From `--label tier0` to a `<testcase>`
 //! 1. [`cli::main`] parses the arguments; without a subcommand it calls `cli::run::run`.
@@ -36,6 +36,7 @@ pub mod binaries;
 pub mod cli;
 mod collect;
 pub mod context;
+pub mod environment;
 pub mod facts;
 pub mod health;
 pub mod images;
@@ -55,6 +56,7 @@ pub mod scenarios;
 pub mod select;
 pub mod session;
 pub mod setup;
+pub mod skips;
 pub mod step;
 #[cfg(test)]
 mod testing;

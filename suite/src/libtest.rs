@@ -2,7 +2,8 @@
 //!
 //! Without a filter, the release-blocking scenarios (tier0) run and the others count as ignored. With a filter, or with
 //! `--include-ignored`, all matching scenarios run. With `KUBECONFIG` set they run on that cluster, else on an embedded one that is brought
-//! up for the run, or, with `NUMARESOURCES_LANE=local`, on one of real Kubernetes parts.
+//! up for the run, or, with `NUMARESOURCES_LANE=local`, on one of real Kubernetes parts. `NUMARESOURCES_SETUP=1` is what `--setup` is elsewhere,
+//! `NUMARESOURCES_STRICT_SKIPS` what `--strict-skips` is.
 //!
 //! The test target `suite` only starts `numaresources-tests` with `libtest` as the first word: linking the engine twice would take another 120 MB.
 
@@ -19,15 +20,23 @@ use reports::stream::Stream;
 use reports::terminal::Terminal;
 use testbed::lane;
 
+use crate::context::chain;
 use crate::interrupt::Interrupt;
 use crate::run::{self, ReportPaths};
 use crate::scenario::Scenario;
 use crate::scenarios;
 use crate::session::{Session, StartError};
 use crate::setup::{ClusterSource, Options};
+use crate::skips::Skips;
+
+/// Environment variable that lets the stack be installed where it is missing, and removed at the end. Empty and `0` are as good as unset.
+const SETUP_VARIABLE: &str = "NUMARESOURCES_SETUP";
 
 /// A scenario to run, by its index in the registry, and the channel for its verdict.
 type Order = (usize, Sender<Result<Verdict, String>>);
+
+/// Exit code of a failure, that of libtest.
+const FAILED: u8 = 101;
 
 /// First word of a command line with libtest's arguments. The second is the directory of the run's artifacts.
 const COMMAND: &str = "libtest";
@@ -54,6 +63,13 @@ pub fn main(artifacts: &Path, argv: Vec<OsString>) -> ExitCode {
     arguments.test_threads = Some(1);
 
     let scenarios = scenarios::all();
+    let skips = match Skips::from_environment(&scenarios) {
+        Ok(skips) => skips,
+        Err(error) => {
+            print_line(&chain(&error));
+            return ExitCode::from(FAILED);
+        }
+    };
     let filtered = arguments.filter.is_some();
     let (orders, received) = channel::<Order>();
     let trials = scenarios
@@ -72,18 +88,30 @@ pub fn main(artifacts: &Path, argv: Vec<OsString>) -> ExitCode {
         let verdicts = Arc::clone(&verdicts);
         let selected = selected.clone();
         let artifacts = artifacts.to_owned();
-        move || engine(&artifacts, &scenarios, &selected, &received, &verdicts)
+        move || {
+            let run = Run {
+                artifacts: &artifacts,
+                scenarios: &scenarios,
+                selected: &selected,
+                skips: skips.as_ref(),
+            };
+            engine(&run, &received, &verdicts)
+        }
     });
     let conclusion = libtest_mimic::run(&arguments, trials);
     let Ok(finish) = engine.join() else {
         print_line("the engine panicked");
-        return ExitCode::from(101);
+        return ExitCode::from(FAILED);
     };
     match finish {
         Finish::Interrupted => return ExitCode::from(130),
         Finish::TearDownFailed => {
             print_line("the tear-down failed; its messages are above");
-            return ExitCode::from(101);
+            return ExitCode::from(FAILED);
+        }
+        Finish::SkipsDiffer => {
+            print_line("other scenarios were skipped than expected; the list is above");
+            return ExitCode::from(FAILED);
         }
         Finish::Done => {}
     }
@@ -91,10 +119,10 @@ pub fn main(artifacts: &Path, argv: Vec<OsString>) -> ExitCode {
         .lock()
         .expect("engine has ended")
         .iter()
-        .any(|verdict: &Verdict| verdict.is_passed() || verdict.is_failed());
+        .any(|(_, verdict): &(_, Verdict)| verdict.is_passed() || verdict.is_failed());
     if selected.contains(&true) && !ran && !conclusion.has_failed() {
         print_line("no scenario could run, so nothing is proven");
-        return ExitCode::from(101);
+        return ExitCode::from(FAILED);
     }
     conclusion.exit_code()
 }
@@ -131,16 +159,30 @@ enum Finish {
     Done,
     Interrupted,
     TearDownFailed,
+    SkipsDiffer,
+}
+
+/// What the engine is told.
+struct Run<'a> {
+    artifacts: &'a Path,
+    scenarios: &'a [Scenario],
+    selected: &'a [bool],
+    /// The skips that are expected, if others are to make the run fail.
+    skips: Option<&'a Skips>,
 }
 
 /// Runs the ordered scenarios, on a cluster that is prepared for the first order. Ends when no more orders are possible.
 fn engine(
-    artifacts: &Path,
-    scenarios: &[Scenario],
-    selected: &[bool],
+    run: &Run<'_>,
     orders: &Receiver<Order>,
-    verdicts: &Mutex<Vec<Verdict>>,
+    verdicts: &Mutex<Vec<(&'static str, Verdict)>>,
 ) -> Finish {
+    let Run {
+        artifacts,
+        scenarios,
+        selected,
+        skips,
+    } = *run;
     let Ok(mut next) = orders.recv() else {
         return Finish::Done;
     };
@@ -196,7 +238,7 @@ fn engine(
             verdicts
                 .lock()
                 .expect("nobody panics with it")
-                .push(verdict.clone());
+                .push((scenarios[index].id, verdict.clone()));
         }
         // the trial that sent the order waits for the verdict
         let _ = reply.send(verdict);
@@ -205,14 +247,29 @@ fn engine(
             Err(_) => break,
         }
     }
+    let environment = session
+        .as_ref()
+        .map(|session| session.cluster().facts.environment)
+        .ok();
     let clean = session.is_err() || session.is_ok_and(|session| runtime.block_on(session.finish()));
+    let is_interrupted = interrupt.is_stop_requested();
+    let as_listed = match (skips, environment) {
+        (Some(skips), Some(environment)) if !is_interrupted => {
+            let verdicts = verdicts.lock().expect("nobody panics with it");
+            let verdicts = verdicts.iter().map(|(id, verdict)| (*id, verdict));
+            skips.check(environment, verdicts, &stream)
+        }
+        _ => true,
+    };
     finished(&stream, &interrupt, begun);
-    if interrupt.is_stop_requested() {
+    if is_interrupted {
         Finish::Interrupted
-    } else if clean {
+    } else if !clean {
+        Finish::TearDownFailed
+    } else if as_listed {
         Finish::Done
     } else {
-        Finish::TearDownFailed
+        Finish::SkipsDiffer
     }
 }
 
@@ -231,7 +288,8 @@ fn options() -> Options {
         None => options,
         Some(path) => Options {
             cluster: ClusterSource::Kubeconfig(path.into()),
-            install: false,
+            install: std::env::var(SETUP_VARIABLE)
+                .is_ok_and(|value| !matches!(value.as_str(), "" | "0")),
             ..options
         },
     }

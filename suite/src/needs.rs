@@ -2,6 +2,7 @@
 
 use cluster_faults::Part;
 
+use crate::environment::Platform;
 use crate::facts::Facts;
 use crate::observed::{NodeTopology, Scope};
 use crate::resources::Resources;
@@ -85,9 +86,14 @@ impl Need {
             Self::NetworkPolicies => (!facts.network_policies).then(|| {
                 "wanted a network that enforces NetworkPolicies; seen one without (the local lane needs the program nft, the embedded one has no networks of pods)".to_owned()
             }),
-            Self::OpenShift => (!facts.openshift).then(|| {
-                "wanted OpenShift (API group machineconfiguration.openshift.io); seen plain Kubernetes".to_owned()
-            }),
+            Self::OpenShift => {
+                let seen = match facts.environment.platform {
+                    Platform::Openshift => return None,
+                    Platform::Hypershift => "a hosted control plane",
+                    Platform::Kubernetes => "plain Kubernetes",
+                };
+                Some(format!("wanted OpenShift (API group machineconfiguration.openshift.io); seen {seen}"))
+            }
         }
     }
 }

@@ -11,11 +11,13 @@ use reports::stream::{Reader, Shared, Stream};
 use reports::summary::Summary;
 use tokio::time::Instant;
 
+use crate::environment::Environment;
 use crate::interrupt::Interrupt;
 use crate::recorder::millis;
 use crate::scenario::Scenario;
 use crate::session::{Session, StartError};
 use crate::setup::{ClusterSource, Options};
+use crate::skips::Skips;
 
 /// Name of the `JUnit` suite and stem of its file, the same as in the original's runner.
 pub const SUITE: &str = "e2e-serial-run";
@@ -31,6 +33,8 @@ pub enum Outcome {
     StackFailed,
     /// A scenario failed, or none could run.
     ScenarioFailed,
+    /// All that ran passed, but others were skipped than expected.
+    SkipsDiffer,
     /// Stopped from outside.
     Interrupted,
 }
@@ -40,7 +44,7 @@ impl Outcome {
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Passed => 0,
-            Self::SetupFailed | Self::StackFailed => 1,
+            Self::SetupFailed | Self::StackFailed | Self::SkipsDiffer => 1,
             Self::ScenarioFailed => 2,
             Self::Interrupted => 130,
         }
@@ -117,6 +121,8 @@ pub struct Run<'a> {
     pub scenarios: &'a [Scenario],
     /// Which of them run.
     pub selected: &'a [bool],
+    /// The skips that are expected, if others are to make the run fail.
+    pub skips: Option<&'a Skips>,
     /// Where reports are written.
     pub paths: &'a ReportPaths,
     /// Where its events go.
@@ -132,6 +138,7 @@ pub async fn run(run: &Run<'_>, prepare: impl AsyncFn(&Session) -> Result<(), St
         options,
         scenarios,
         selected,
+        skips,
         paths,
         stream,
         interrupt,
@@ -157,6 +164,7 @@ pub async fn run(run: &Run<'_>, prepare: impl AsyncFn(&Session) -> Result<(), St
         scenarios: RefCell::new(chosen.into_iter().map(|(scenario, _)| scenario).collect()),
         verdicts: RefCell::default(),
         stack_failed: Cell::new(false),
+        environment: RefCell::default(),
     };
     let clusters = (1..=options.clusters).map(|number| {
         let options = Options {
@@ -178,10 +186,20 @@ pub async fn run(run: &Run<'_>, prepare: impl AsyncFn(&Session) -> Result<(), St
         }
     });
     let in_order = join_all(clusters).await.into_iter().all(|is| is);
-    let outcome = if left.stack_failed.get() && !interrupt.is_stop_requested() {
+    let stack_failed = left.stack_failed.get();
+    let verdicts = left.verdicts.into_inner();
+    let as_listed = match (skips, left.environment.into_inner()) {
+        (Some(skips), Some(environment)) if !(interrupt.is_stop_requested() || stack_failed) => {
+            let verdicts = verdicts.iter().map(|(id, verdict)| (*id, verdict));
+            skips.check(environment, verdicts, stream)
+        }
+        _ => true,
+    };
+    let verdicts: Vec<Verdict> = verdicts.into_iter().map(|(_, verdict)| verdict).collect();
+    let outcome = if stack_failed && !interrupt.is_stop_requested() {
         Outcome::StackFailed
     } else {
-        outcome(interrupt, in_order, &left.verdicts.into_inner())
+        outcome(interrupt, in_order, as_listed, &verdicts)
     };
     stream.emit(Event::RunFinished {
         interrupted: outcome == Outcome::Interrupted,
@@ -194,8 +212,10 @@ pub async fn run(run: &Run<'_>, prepare: impl AsyncFn(&Session) -> Result<(), St
 struct Left<'a> {
     /// The scenarios that have not begun.
     scenarios: RefCell<VecDeque<&'a Scenario>>,
-    /// What became of the others.
-    verdicts: RefCell<Vec<Verdict>>,
+    /// What became of the others, by their ids.
+    verdicts: RefCell<Vec<(&'a str, Verdict)>>,
+    /// Where they run, once a cluster is ready; all clusters of a run are alike.
+    environment: RefCell<Option<Environment>>,
     /// Whether the stack on one of the clusters died.
     stack_failed: Cell<bool>,
 }
@@ -235,12 +255,14 @@ async fn one_cluster(
         session.finish().await;
         return false;
     }
+    let environment = session.cluster().facts.environment;
+    left.environment.replace(Some(environment));
     loop {
         // the borrow ends before the scenario begins
         let next = left.scenarios.borrow_mut().pop_front();
         let Some(scenario) = next else { break };
         let verdict = session.run(scenario).await;
-        left.verdicts.borrow_mut().push(verdict);
+        left.verdicts.borrow_mut().push((scenario.id, verdict));
         if session.stack_failure().is_some() {
             left.stack_failed.set(true);
             left.leave_out(stream);
@@ -250,16 +272,23 @@ async fn one_cluster(
 }
 
 /// A scenario that failed says more than a tear-down that did, and both less than a set-up without which none ran.
-fn outcome(interrupt: &Interrupt, in_order: bool, verdicts: &[Verdict]) -> Outcome {
+fn outcome(
+    interrupt: &Interrupt,
+    in_order: bool,
+    as_listed: bool,
+    verdicts: &[Verdict],
+) -> Outcome {
     if interrupt.is_stop_requested() {
         Outcome::Interrupted
     } else if !in_order && verdicts.is_empty() {
         Outcome::SetupFailed
     } else if verdicts.iter().any(Verdict::is_failed) || !verdicts.iter().any(Verdict::is_passed) {
         Outcome::ScenarioFailed
-    } else if in_order {
+    } else if !in_order {
+        Outcome::SetupFailed
+    } else if as_listed {
         Outcome::Passed
     } else {
-        Outcome::SetupFailed
+        Outcome::SkipsDiffer
     }
 }

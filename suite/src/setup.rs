@@ -28,6 +28,7 @@ use testbed::lane;
 
 use crate::binaries;
 use crate::context::{Cluster, chain};
+use crate::environment::Place;
 use crate::facts::Facts;
 use crate::health::Restarts;
 use crate::recorder::{Deadlines, Recorder};
@@ -158,10 +159,14 @@ pub async fn run(
         stack.installed(&reference, kubeconfig)?;
         recorder.keep_all();
     }
+    let is_kept = kept.is_some();
     let own = match &options.cluster {
         ClusterSource::Own(lane) => Some(*lane),
         ClusterSource::Kubeconfig(_) => kept.map(|(stack, _)| stack.lane),
     };
+    let place = own.map_or(Place::Kubeconfig, |(lane, runtime)| {
+        Place::of_ours(lane, runtime, is_kept)
+    });
     let scheduler = options
         .scheduler
         .clone()
@@ -169,7 +174,7 @@ pub async fn run(
         .unwrap_or_default();
     let facts = Facts {
         kubernetes,
-        openshift: connect::has_group(&client, "machineconfiguration.openshift.io").await?,
+        environment: connect::environment(&client, place).await?,
         network_policies: match own {
             None => true,
             Some(lane::Lane::Local) => filter::is_available(),

@@ -34,6 +34,9 @@ pub(crate) const POD_SEQUENCES: &str = "NUMARESOURCES_POD_SEQUENCES";
 /// Environment variable with the directory of the programs under test (`suite::binaries::BIN_DIR`), so that no test builds them again.
 const BIN_DIR: &str = "NUMARESOURCES_BIN_DIR";
 
+/// Environment variable that makes a skip that is not listed a failure (`suite::skips::VARIABLE`).
+const STRICT_SKIPS: &str = "NUMARESOURCES_STRICT_SKIPS";
+
 /// What to run, and how.
 #[derive(Clone, Debug, clap::Args)]
 #[expect(
@@ -167,6 +170,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn environment(programs: PathBuf) -> Vec<(&'static str, std::ffi::OsString)> {
     let mut environment = vec![
         (BIN_DIR, programs.into_os_string()),
+        (STRICT_SKIPS, "built-in".into()),
         ("CARGO", cargo::program().into_os_string()),
     ];
     if std::env::var_os(POD_SEQUENCES).is_none() {

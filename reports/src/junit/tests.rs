@@ -216,21 +216,25 @@ fn unselected_scenarios_are_left_out() {
     assert_eq!(cases[0].name, "a/yes");
 }
 
-#[test]
-fn failed_setup_is_an_error_case() {
+#[rstest]
+#[case::setup(SETUP, "run/setup", "setup-failed")]
+#[case::teardown("teardown 2", "run/teardown 2", "teardown-failed")]
+#[case::skips(SKIPS, "run/skips", "unexpected-skips")]
+fn what_fails_beside_the_scenarios_is_an_error_case(
+    #[case] unit: &str,
+    #[case] name: &str,
+    #[case] type_: &str,
+) {
     let (suite, cases) = render(vec![
         started(),
         Event::PhaseFailed {
-            unit: SETUP.into(),
+            unit: unit.into(),
             failure: failure(),
         },
     ]);
     assert_eq!(suite["errors"], "1");
-    assert_eq!(cases[0].name, "run/setup");
-    assert_eq!(
-        cases[0].child.as_ref().map(|c| c.1.as_str()),
-        Some("setup-failed")
-    );
+    assert_eq!(cases[0].name, name);
+    assert_eq!(cases[0].child.as_ref().map(|c| c.1.as_str()), Some(type_));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use testbed::cli::{NameArgs, PlanArgs, RootArgs, UpArgs};
 
 use crate::select::Selection;
+use crate::skips;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,7 +22,7 @@ Examples:
       one scenario on a cluster that is kept with the stack on it, as often as you like: without set-up, programs that changed are built and restarted
   numaresources-tests --list --label 'feature: containsAny {tmpol, unsched} && !slow'
 
-Exit codes: 0 all passed; 1 set-up failed; 2 a scenario failed; 127 usage error; 130 interrupted.
+Exit codes: 0 all passed; 1 set-up failed, or unexpected skips (--strict-skips); 2 a scenario failed; 127 usage error; 130 interrupted.
 Ctrl-C stops the running scenario, undoes what was changed and reports; a second one ends the program at once.";
 
 /// What `--version` prints after the program's name.
@@ -174,6 +175,17 @@ pub(super) struct RunArgs {
         help_heading = "Output"
     )]
     pub(super) artifacts: PathBuf,
+    /// Fail (exit code 1) unless the skipped scenarios and their reasons are those of a list; the built-in one (suite/skips.yaml) is about
+    /// clusters of the default size
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = skips::BUILT_IN,
+        help_heading = "Output"
+    )]
+    pub(super) strict_skips: Option<PathBuf>,
     /// Show the beginning of each step, every change, and every file that is written
     #[arg(long, short, help_heading = "Output")]
     pub(super) verbose: bool,

@@ -17,6 +17,7 @@ use crate::run::{self, Outcome, ReportPaths, Run};
 use crate::scenario::Scenario;
 use crate::scenarios;
 use crate::setup::{self, ClusterSource, Options};
+use crate::skips::Skips;
 
 /// Exit code of a run that was asked twice to stop.
 const INTERRUPTED: i32 = 130;
@@ -50,6 +51,12 @@ pub(super) async fn run(args: RunArgs) -> ExitCode {
         Ok(options) => options,
         Err(message) => return print_error(USAGE, &message),
     };
+    let strict = args.strict_skips.as_ref();
+    let skips = strict.map(|list| Skips::load(list, &scenarios));
+    let skips = match skips.transpose() {
+        Ok(skips) => skips,
+        Err(error) => return print_error(USAGE, &chain(&error)),
+    };
     let paths = ReportPaths::new(&args.artifacts, args.report_file.clone());
     if args.dry_run {
         return dry_run(&options, &paths, chosen());
@@ -65,6 +72,7 @@ pub(super) async fn run(args: RunArgs) -> ExitCode {
         options: &options,
         scenarios: &scenarios,
         selected: &selected,
+        skips: skips.as_ref(),
         paths: &paths,
         stream: &stream,
         interrupt: &interrupt,

@@ -2,13 +2,17 @@
 
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, Patch, PatchParams};
+use api::labels;
+use api::openshift::config::{self, Infrastructure};
+use api::openshift::machine_config;
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use serde_json::json;
 
 use crate::context::chain;
+use crate::environment::{Environment, Place, Platform};
 use crate::recorder::Recorder;
 use crate::step::StepError;
 
@@ -85,8 +89,52 @@ pub(super) async fn has_group(client: &Client, group: &str) -> Result<bool, Step
         .any(|served| served.name == group))
 }
 
+/// Returns what decides which scenarios the cluster can run.
+pub(super) async fn environment(client: &Client, place: Place) -> Result<Environment, StepError> {
+    let nodes = Api::<Node>::all(client.clone());
+    Ok(Environment {
+        place,
+        platform: platform(client).await?,
+        schedulable_control_plane: takes_pods(&nodes.list(&ListParams::default()).await?.items),
+    })
+}
+
+/// Returns the kind of cluster. A hosted one has kinds of `OpenShift`, but no machine config pools that the operator goes by (operator.md 2.1).
+async fn platform(client: &Client) -> Result<Platform, StepError> {
+    if has_group(client, config::GROUP).await? {
+        let found = Api::<Infrastructure>::all(client.clone());
+        let found = found.get_opt(config::CLUSTER).await?;
+        let topology = found.and_then(|found| found.status);
+        if topology.is_some_and(|status| status.control_plane_topology == config::EXTERNAL) {
+            return Ok(Platform::Hypershift);
+        }
+    }
+    Ok(if has_group(client, machine_config::GROUP).await? {
+        Platform::Openshift
+    } else {
+        Platform::Kubernetes
+    })
+}
+
+/// Returns whether all nodes of the control plane are workers, too, and none of them keeps pods away.
+fn takes_pods(nodes: &[Node]) -> bool {
+    let of_control_plane = |node: &&Node| {
+        let labels = node.labels();
+        labels.contains_key(labels::CONTROL_PLANE) || labels.contains_key(labels::MASTER)
+    };
+    let is_open = |node: &Node| {
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+        let mut taints = taints.into_iter().flatten();
+        node.labels().contains_key(labels::WORKER)
+            && taints.all(|taint| taint.effect != "NoSchedule")
+    };
+    let mut nodes = nodes.iter().filter(of_control_plane).peekable();
+    nodes.peek().is_some() && nodes.all(is_open)
+}
+
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::{Value, json};
 
     use super::*;
@@ -127,6 +175,63 @@ mod tests {
                 install
             );
         }
+    }
+
+    #[rstest]
+    #[case::plain(&[], "", Platform::Kubernetes)]
+    #[case::machines(&[config::GROUP, machine_config::GROUP], "HighlyAvailable", Platform::Openshift)]
+    #[case::hosted(&[config::GROUP], "External", Platform::Hypershift)]
+    #[case::hosted_that_serves_the_kinds_of_machines(
+        &[config::GROUP, machine_config::GROUP], "External", Platform::Hypershift)]
+    #[tokio::test]
+    async fn a_cluster_is_taken_for_what_the_operator_takes_it_for(
+        #[case] groups: &'static [&'static str],
+        #[case] topology: &'static str,
+        #[case] expected: Platform,
+    ) {
+        let (client, _) = testing::client(move |_, path| {
+            let groups = groups.iter().map(|group| {
+                let version = json!({"groupVersion": format!("{group}/v1"), "version": "v1"});
+                json!({"name": group, "versions": [version], "preferredVersion": version})
+            });
+            match path {
+                "/apis" => (
+                    200,
+                    json!({"apiVersion": "v1", "kind": "APIGroupList", "groups": groups.collect::<Vec<_>>()}),
+                ),
+                _ => (
+                    200,
+                    json!({
+                        "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure",
+                        "metadata": {"name": "cluster"}, "spec": {}, "status": {"controlPlaneTopology": topology},
+                    }),
+                ),
+            }
+        });
+        assert_eq!(platform(&client).await.expect("it is told"), expected);
+    }
+
+    #[rstest]
+    #[case::tainted(&[labels::MASTER, labels::WORKER], Some("NoSchedule"), false)]
+    #[case::no_worker(&[labels::MASTER], None, false)]
+    #[case::open(&[labels::CONTROL_PLANE, labels::WORKER], Some("PreferNoSchedule"), true)]
+    #[case::a_worker_alone(&[labels::WORKER], None, false)]
+    fn a_control_plane_takes_pods_if_it_is_a_worker_without_such_a_taint(
+        #[case] roles: &[&str],
+        #[case] effect: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        let labels: serde_json::Map<String, Value> = roles
+            .iter()
+            .map(|role| ((*role).to_owned(), json!("")))
+            .collect();
+        let taints: Vec<Value> = effect
+            .iter()
+            .map(|effect| json!({"key": "k", "effect": effect}))
+            .collect();
+        let node = json!({"metadata": {"name": "n", "labels": labels}, "spec": {"taints": taints}});
+        let node: Node = serde_json::from_value(node).expect("a node");
+        assert_eq!(takes_pods(&[node]), expected);
     }
 
     #[tokio::test]

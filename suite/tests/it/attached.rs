@@ -79,7 +79,7 @@ impl Cluster {
             .env("KUBECONFIG", self.kubeconfig())
             .args(PASSED)
             .arg(SKIPPED)
-            .arg("--artifacts")
+            .args(["--strict-skips", "--artifacts"])
             .arg(artifacts)
             .output()
             .expect("the program starts")
@@ -234,4 +234,31 @@ fn a_cluster_known_by_its_kubeconfig_gets_the_verdicts_of_its_lane(#[case] lane:
         }
     });
     cluster.runtime.block_on(left);
+}
+
+#[test]
+fn libtest_installs_the_stack_when_its_environment_says_so_as_the_option_does() {
+    let cluster = Cluster::up(Lane::Embedded);
+    cluster.mark(Some("true"));
+    let artifacts = tempfile::tempdir().expect("temporary directory");
+    let libtest = |variables: &[(&str, &str)]| {
+        program()
+            .env("KUBECONFIG", cluster.kubeconfig())
+            .env_remove("NUMARESOURCES_SETUP")
+            .env("NUMARESOURCES_STRICT_SKIPS", "built-in")
+            .envs(variables.iter().copied())
+            .arg("libtest")
+            .arg(artifacts.path())
+            .args(["--exact", "config/nrt-attributes"])
+            .output()
+            .expect("the program starts")
+    };
+    let without = libtest(&[]);
+    assert_eq!(without.status.code(), Some(101), "{}", transcript(&without));
+    let text = transcript(&without);
+    assert!(text.contains("the stack is not installed"), "{text}");
+    let with = libtest(&[("NUMARESOURCES_SETUP", "1")]);
+    let text = transcript(&with);
+    assert_eq!(with.status.code(), Some(0), "{text}");
+    assert!(text.contains("1 passed; 0 failed"), "{text}");
 }

@@ -37,6 +37,7 @@ fn is_empty(dir: &TempDir) -> bool {
 #[case::kubeconfig_without_a_file(&["--cluster", "kubeconfig"], "needs KUBECONFIG")]
 #[case::clusters_of_a_kubeconfig(&["--cluster", "kubeconfig", "--kubeconfig", "none", "--clusters", "2"], "it needs --cluster embedded or local")]
 #[case::no_clusters(&["--clusters", "0"], "0 is not in 1..=16")]
+#[case::no_list_of_skips(&["--strict-skips=none"], "cannot read the list of expected skips none")]
 #[case::name_of_a_cluster_that_is_not_kept(&["--cluster", "embedded", "--name", "x"], "it needs --cluster kept")]
 fn senseless_command_lines_are_usage_errors(#[case] arguments: &[&str], #[case] message: &str) {
     let dir = dir();
@@ -164,4 +165,32 @@ fn scenarios_are_spread_over_clusters_and_reported_one_after_another() {
         ]
     );
     assert!(text.contains("2 scenarios: 2 passed"), "{text}");
+}
+
+#[test]
+fn other_skips_than_the_list_has_fail_a_run_in_which_all_that_ran_passed() {
+    let dir = dir();
+    let list = "[{reason: it has no reason, scenarios: [byres/cpu-decides]}]";
+    std::fs::write(dir.path().join("list.yaml"), list).expect("list is written");
+    let output = tests(&dir)
+        .args(["--strict-skips=list.yaml", "--report-file", "report.xml"])
+        .args(["byres/cpu-decides", "tls/rte-flags"])
+        .assert()
+        .code(1);
+    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    for expected in [
+        "2 scenarios are not as list.yaml has it for this cluster (embedded, Kubernetes)",
+        "byres/cpu-decides passed; the list has it skipped: it has no reason",
+        "tls/rte-flags was skipped and is not listed: wanted OpenShift",
+        "2 scenarios: 1 passed, 0 failed, 1 skipped",
+    ] {
+        assert!(text.contains(expected), "{expected:?} is not in {text}");
+    }
+    let report = std::fs::read_to_string(dir.path().join("report.xml")).expect("report is there");
+    assert!(report.contains("\"run/skips\""), "{report}");
+    assert!(report.contains("unexpected-skips"), "{report}");
+    tests(&dir)
+        .args(["report", "artifacts/nrop/events.jsonl"])
+        .assert()
+        .code(1);
 }

@@ -15,6 +15,7 @@ use suite::scenarios;
 use suite::select::Selection;
 use suite::session::Session;
 use suite::setup::Options;
+use suite::skips::{self, Skips};
 use tokio::runtime::{Builder, Runtime};
 
 /// Returns a runtime for clusters and their clients.
@@ -117,6 +118,27 @@ pub(crate) async fn run_scenarios(
     selection: &Selection,
     prepare: impl AsyncFn(&Session) -> Result<(), String>,
 ) -> CompletedRun {
+    run_with_skips(test, options, selection, None, prepare).await
+}
+
+/// Runs the selected scenarios of the catalogue, and compares what is skipped with the built-in list.
+pub(crate) async fn run_strictly(
+    test: &str,
+    options: &Options,
+    selection: &Selection,
+) -> CompletedRun {
+    let list = Path::new(skips::BUILT_IN);
+    let skips = Skips::load(list, &scenarios::all()).expect("the built-in list is valid");
+    run_with_skips(test, options, selection, Some(&skips), async |_| Ok(())).await
+}
+
+async fn run_with_skips(
+    test: &str,
+    options: &Options,
+    selection: &Selection,
+    skips: Option<&Skips>,
+    prepare: impl AsyncFn(&Session) -> Result<(), String>,
+) -> CompletedRun {
     let paths = report_paths(test);
     let (stream, summary) =
         run::stream(&paths, Vec::new()).expect("the artefacts directory is writable");
@@ -126,6 +148,7 @@ pub(crate) async fn run_scenarios(
         options,
         scenarios: &scenarios,
         selected: &selected,
+        skips,
         paths: &paths,
         stream: &stream,
         interrupt: &Interrupt::default(),

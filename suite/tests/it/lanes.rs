@@ -1,5 +1,5 @@
 //! Every scenario gives the same verdict on a cluster of real Kubernetes parts and on an embedded one, except those that need what only one
-//! of them has.
+//! of them has: `suite/skips.yaml` says which are skipped where, and each run is compared with it.
 //!
 //! Both lanes run at the same time, because each spends half of the time waiting. The reports of all runs stay in the target directory. A
 //! scenario takes twice as long on real parts. So CI runs only tier 0 and the scenarios without a tier there (most of those test the
@@ -12,28 +12,13 @@ use suite::select::Selection;
 use suite::setup::Options;
 use testbed::lane;
 
-use crate::harness::{describe, run_scenarios, runtime};
-
-/// Passed on the embedded lane, skipped on the local one: a real API server cannot be made to answer wrong, and the socket of a real
-/// kubelet cannot be replaced.
-const EMBEDDED_ONLY: &[&str] = &[
-    "fault/binding-fails",
-    "fault/binding-unanswered",
-    "fault/nrt-conflicts",
-    "fault/podresources-garbage",
-    "fault/podresources-hangs",
-    "fault/too-many-requests",
-    "fault/watches-expire",
-];
+use crate::harness::{describe, run_strictly, runtime};
 
 /// Flags for an `OpenShift` cluster whose control plane node is a worker, too.
 const OPENSHIFT: [&str; 3] = ["--flavour", "openshift", "--schedulable-control-plane"];
 
 /// Labels of the scenarios that CI runs on the local lane.
 const BUT_TIERS: &str = "!tier1 && !tier2 && !tier3";
-
-/// Not skipped for a missing prerequisite on the local lane, and skipped for one on the embedded lane, where pods have no networks.
-const LOCAL_ONLY: &str = "netpol/";
 
 #[test]
 #[ignore = "real: root and the Kubernetes programs"]
@@ -81,7 +66,8 @@ fn scenarios_of_openshift_are_run_on_the_embedded_lane_and_all_but_tiers_1_to_3_
     agree("openshift-tiers", &OPENSHIFT, &selection, &on_local);
 }
 
-/// Runs scenarios on both lanes, on the local one possibly fewer. Those must have the same verdicts, and none may fail on either lane.
+/// Runs scenarios on both lanes, on the local one possibly fewer. Those that are skipped on neither lane must have the same verdicts, and none
+/// may fail.
 fn agree(name: &str, flags: &[&str], on_embedded: &Selection, on_local: &Selection) {
     let on = |lane, selection| verdicts(lane, name, flags, selection);
     let (embedded, local) = std::thread::scope(|scope| {
@@ -90,26 +76,20 @@ fn agree(name: &str, flags: &[&str], on_embedded: &Selection, on_local: &Selecti
         let embedded = embedded.join();
         (embedded.expect("the embedded lane's run ended"), local)
     });
-    let as_expected = |id: &String, on_local: &String| match embedded.get(id) {
-        Some(on_embedded) if EMBEDDED_ONLY.contains(&id.as_str()) => {
-            on_embedded == "passed" && on_local.starts_with("skipped: prerequisite-missing: ")
-        }
-        Some(on_embedded) if id.starts_with(LOCAL_ONLY) => {
-            on_embedded.starts_with("skipped: prerequisite-missing: ")
-                && !on_local.starts_with("skipped: prerequisite-missing: ")
-        }
-        on_embedded => on_embedded == Some(on_local),
+    let agrees = |id: &String, on_local: &String| {
+        let on_embedded = &embedded[id];
+        on_embedded == on_local || is_skipped(on_embedded) || is_skipped(on_local)
     };
     let differing: Vec<String> = local
         .iter()
-        .filter(|(id, verdict)| !as_expected(id, verdict))
-        .map(|(id, verdict)| format!("{id}: local {verdict}, embedded {:?}", embedded.get(id)))
+        .filter(|(id, verdict)| !agrees(id, verdict))
+        .map(|(id, verdict)| format!("{id}: local {verdict}, embedded {}", embedded[id]))
         .collect();
     assert_eq!(differing, Vec::<String>::new());
     let wrong: Vec<&String> = embedded
         .iter()
         .chain(&local)
-        .filter(|(_, verdict)| !verdict.starts_with("passed") && !verdict.starts_with("skipped"))
+        .filter(|(_, verdict)| *verdict != "passed" && !is_skipped(verdict))
         .map(|(id, _)| id)
         .collect();
     assert_eq!(wrong, Vec::<&String>::new());
@@ -117,6 +97,10 @@ fn agree(name: &str, flags: &[&str], on_embedded: &Selection, on_local: &Selecti
         local.values().any(|verdict| verdict == "passed"),
         "nothing ran"
     );
+}
+
+fn is_skipped(verdict: &str) -> bool {
+    verdict.starts_with("skipped: ")
 }
 
 /// Returns the verdict of each selected scenario of the catalogue, in words.
@@ -128,11 +112,11 @@ fn verdicts(
 ) -> BTreeMap<String, String> {
     let options = Options::own(lane, flags).expect("the flags exist");
     let test = format!("lanes/{name}/{}", lane.name());
-    let completed = runtime().block_on(run_scenarios(&test, &options, selection, async |_| Ok(())));
+    let completed = runtime().block_on(run_strictly(&test, &options, selection));
     assert!(
         matches!(completed.outcome, Outcome::Passed | Outcome::ScenarioFailed),
-        "{test}: {:?}; see {}",
-        completed.phase_failure,
+        "{test}: {}; see {}",
+        completed.phase_failure.unwrap_or_default(),
         completed.events.display()
     );
     let verdicts = completed.verdicts.iter();

@@ -33,7 +33,7 @@ pub(super) async fn empty_names_are_refused(ctx: &Context) -> Result<(), StepErr
 }
 
 pub(super) async fn selectors_are_refused_without_pools(ctx: &Context) -> Result<(), StepError> {
-    if ctx.facts().openshift {
+    if ctx.facts().is_openshift() {
         let reason = "the cluster has machine config pools, which selectors are for";
         return Err(StepError::Skip(reason.to_owned()));
     }

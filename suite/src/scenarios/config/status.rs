@@ -70,7 +70,7 @@ pub(super) async fn changed_groups_are_reported(ctx: &Context) -> Result<(), Ste
         let reason = "a node group has a selector instead of a pool name";
         return Err(StepError::Skip(reason.to_owned()));
     }
-    if ctx.facts().openshift {
+    if ctx.facts().is_openshift() {
         empty_pool(ctx, NAME).await?;
     }
     let configs = [
