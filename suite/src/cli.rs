@@ -1,12 +1,13 @@
 //! The command line of `numaresources-tests`.
 //!
-//! Reading order: `arguments` (what can be said), `run` (what the program does without a subcommand), `cluster` and `report` (the
+//! Reading order: `arguments` (what can be said), `run` (what the program does without a subcommand), `cluster`, `report` and `sidecar` (the
 //! subcommands).
 
 mod arguments;
 mod cluster;
 mod report;
 mod run;
+mod sidecar;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -57,6 +58,10 @@ async fn dispatch(cli: Cli) -> ExitCode {
             report_file,
             verbose,
         }) => report::show(&file, report_file.as_deref(), verbose),
+        Some(Command::Sidecar { file }) => match sidecar::run(&file).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => print_error(FAILED, &format!("{error:#}")),
+        },
         Some(Command::Completions { shell }) => {
             clap_complete::generate(
                 shell,

@@ -10,6 +10,7 @@ mod bundle;
 mod crds;
 mod exporter;
 mod install;
+mod job;
 mod kustomize;
 pub(crate) mod pushed;
 mod samples;
@@ -78,6 +79,7 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     files.extend(install::files()?);
     files.extend(exporter::files()?);
     files.extend(samples::files()?);
+    files.extend(job::files()?);
     files.extend(bundle::files()?);
     let drifted = compare(&config, &files)?;
     if check {

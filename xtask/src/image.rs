@@ -72,7 +72,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "root")]
     test: bool,
     /// Pushes the images to a registry as REGISTRY/numaresources/IMAGE, with skopeo or podman and their credentials, and writes the
-    /// installation of the stack's into config/pushed.
+    /// installation of the stack's into config/pushed, the Job of the tests' into config/pushed/tests.
     #[arg(long, value_name = "REGISTRY", conflicts_with_all = ["size", "root"])]
     push: Option<Registry>,
 }
@@ -166,13 +166,23 @@ struct Made {
 fn push_all(made: &[Made], registry: &Registry) -> anyhow::Result<()> {
     for image in made {
         let pushed = push::push(image, registry)?;
-        if image.variant == Variant::Stack {
-            let directory = codegen::pushed::write(&pushed.repository, &pushed.digest)?;
-            let directory = directory.canonicalize().unwrap_or(directory);
-            note(&format!(
-                "install it with `kubectl apply -k {0}` and `kubectl apply -f {0}/samples.yaml`",
-                directory.display()
-            ));
+        let in_full = |path: PathBuf| path.canonicalize().unwrap_or(path);
+        match image.variant {
+            Variant::Stack => {
+                let directory = codegen::pushed::write(&pushed.repository, &pushed.digest)?;
+                note(&format!(
+                    "install it with `kubectl apply -k {0}` and `kubectl apply -f {0}/samples.yaml`",
+                    in_full(directory).display()
+                ));
+            }
+            Variant::Tests => {
+                let directory = codegen::pushed::write_tests(&pushed.repository, &pushed.digest)?;
+                note(&format!(
+                    "run it in a cluster with `kubectl apply -k {}`",
+                    in_full(directory).display()
+                ));
+            }
+            Variant::TestsShell => {}
         }
     }
     Ok(())

@@ -57,6 +57,11 @@ pub(super) enum Command {
         #[arg(long)]
         verbose: bool,
     },
+    /// Wait for SIGTERM, then print a report: as a sidecar of a Job in a cluster it puts the report into its log, which stays
+    Sidecar {
+        /// The report
+        file: PathBuf,
+    },
     /// Print a completion script for a shell
     Completions {
         /// Which shell

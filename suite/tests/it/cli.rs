@@ -1,8 +1,19 @@
 //! The command line: an error is reported in one message, with the documented exit code, and nothing is started or changed.
 
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
 use assert_cmd::Command;
 use rstest::rstest;
+use serde::Deserialize as _;
+use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::harness::eventually;
+
+/// Longer than a program needs to start.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Returns the program in an empty directory, without a kubeconfig and with its own state directory.
 fn tests(dir: &TempDir) -> Command {
@@ -193,4 +204,59 @@ fn other_skips_than_the_list_has_fail_a_run_in_which_all_that_ran_passed() {
         .args(["report", "artifacts/nrop/events.jsonl"])
         .assert()
         .code(1);
+}
+
+#[test]
+fn the_job_in_the_cluster_has_arguments_of_this_program() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/tests/job.yaml");
+    let text = std::fs::read_to_string(path).expect("the manifest is there");
+    let documents = serde_yaml::Deserializer::from_str(&text);
+    let mut documents = documents.map(|document| Value::deserialize(document).expect("a document"));
+    let job = documents
+        .find(|document| document["kind"] == "Job")
+        .expect("a Job");
+    let arguments = job["spec"]["template"]["spec"]["containers"][0]["args"]
+        .as_array()
+        .expect("arguments")
+        .iter()
+        .filter_map(Value::as_str);
+    let dir = dir();
+    let output = tests(&dir)
+        .env("KUBECONFIG", "of-the-pod")
+        .args(arguments)
+        .arg("--dry-run")
+        .assert()
+        .success();
+    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    assert!(text.contains("Report: /artifacts/junit.xml\n"), "{text}");
+    assert!(text.contains("  byres/cpu-decides\n"), "{text}");
+}
+
+#[tokio::test]
+async fn a_sidecar_prints_the_report_when_it_is_told_to_end() {
+    let dir = dir();
+    let report = dir.path().join("junit.xml");
+    let mut sidecar = std::process::Command::new(env!("CARGO_BIN_EXE_numaresources-tests"));
+    sidecar.arg("sidecar").arg(&report).stdout(Stdio::piped());
+    let sidecar = sidecar.spawn().expect("the program starts");
+    let id = sidecar.id();
+    eventually("it listens for SIGTERM", TIMEOUT, async || {
+        let path = format!("/proc/{id}/status");
+        let status = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        match caught {
+            Some(mask) if mask & (1 << 14) != 0 => Ok(()),
+            _ => Err(status),
+        }
+    })
+    .await;
+    std::fs::write(&report, "<testsuites/>").expect("report is written");
+    let told = std::process::Command::new("kill")
+        .arg(id.to_string())
+        .status();
+    assert!(told.expect("kill starts").success());
+    let output = sidecar.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "<testsuites/>");
 }
