@@ -58,8 +58,8 @@ pub enum Event {
         run: String,
         /// Version of the suite.
         version: String,
-        /// How many scenarios are selected.
-        selected: usize,
+        /// The selected scenarios, in the order of the catalogue.
+        plan: Vec<ScenarioInfo>,
         /// What is known before anything starts (lane, options).
         facts: BTreeMap<String, String>,
     },
@@ -121,6 +121,15 @@ pub enum Event {
         /// How long it took, in milliseconds.
         duration_ms: u64,
     },
+    /// The run works on a cluster that was given to it, and may change it from now on. What it changes outlives the process.
+    ClusterClaimed {
+        /// Where it belongs.
+        unit: Unit,
+        /// Identity of the cluster: nobody else's changes are to be undone with this log.
+        cluster: String,
+        /// The kubeconfig files with which it is reached; none inside a pod of the cluster.
+        kubeconfig: Vec<String>,
+    },
     /// Something is about to be created or changed. Recorded before the call, so that it can be undone whatever follows.
     ChangePlanned {
         /// Where it belongs.
@@ -140,6 +149,11 @@ pub enum Event {
         change: u32,
         /// Why it could not be undone.
         error: Option<String>,
+    },
+    /// All changes of a unit so far are to stay.
+    ChangesKept {
+        /// Where they belong.
+        unit: Unit,
     },
     /// A file with details was written.
     ArtifactWritten {
@@ -163,6 +177,8 @@ pub enum Event {
         interrupted: bool,
         /// How long everything took, in milliseconds.
         duration_ms: u64,
+        /// Exit code of the program.
+        exit_code: u8,
     },
 }
 

@@ -30,6 +30,13 @@ impl<R: Reader> Grouped<R> {
         }
     }
 
+    /// Hands on what is left when no more records follow.
+    pub fn finish(&mut self) {
+        while !self.units.is_empty() {
+            self.next();
+        }
+    }
+
     /// Ends the first unit and hands on what was kept of those behind it, up to one that is not over.
     fn next(&mut self) {
         self.units.pop_front();
@@ -49,9 +56,7 @@ impl<R: Reader> Reader for Grouped<R> {
     fn read(&mut self, record: &Record) {
         let Some((unit, is_over)) = unit_of(&record.event) else {
             if matches!(record.event, Event::RunFinished { .. }) {
-                while !self.units.is_empty() {
-                    self.next();
-                }
+                self.finish();
             }
             self.reader.read(record);
             return;
@@ -88,7 +93,9 @@ fn unit_of(event: &Event) -> Option<(&str, bool)> {
         | Event::Noted { unit, .. }
         | Event::Waiting { unit, .. }
         | Event::StepFinished { unit, .. }
+        | Event::ClusterClaimed { unit, .. }
         | Event::ChangePlanned { unit, .. }
+        | Event::ChangesKept { unit }
         | Event::ChangeUndone { unit, .. }
         | Event::ArtifactWritten { unit, .. } => (unit, false),
     })
@@ -148,6 +155,7 @@ mod tests {
         Event::RunFinished {
             interrupted: true,
             duration_ms: 0,
+            exit_code: 130,
         }
     }
 

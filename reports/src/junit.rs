@@ -1,15 +1,17 @@
 //! The `JUnit` view: the file is valid after every scenario.
 //!
 //! The report is one flat test suite. Class names are `numaresources.<area>`, case names are the scenario ids. A failure has a message and
-//! a text. The reason of a skip is both message and text, because some consumers show only the text. A scenario that
-//! is running when the process dies stays in the file as `error type="incomplete"`; an interrupted one is `skipped type="interrupted"`.
+//! a text. The reason of a skip is both message and text, because some consumers show only the text. From the first moment every selected
+//! scenario is in the file as `error type="incomplete"`, until it has a verdict: a run that is killed or interrupted never looks like a
+//! good one.
 //! Scenarios that were not selected are left out, so that the counts equal those of the summary.
 //!
 //! The `junit-report` crate does not offer the following, so they are left out: the `skipped` count of the suite, counts on the root
 //! element, and properties (labels and facts are in the event log).
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -19,7 +21,7 @@ use thiserror::Error;
 use crate::event::{
     Event, Failure, Record, SKIPS, ScenarioInfo, SkipClass, Verdict, is_setup, is_stack,
 };
-use crate::stream::Reader;
+use crate::stream::{Reader, chain};
 
 /// Why the report cannot be written.
 #[derive(Debug, Error)]
@@ -27,6 +29,15 @@ pub enum Error {
     /// The XML cannot be rendered.
     #[error("cannot render the JUnit report")]
     Render(#[source] junit_report::Error),
+    /// The file cannot be opened.
+    #[error("cannot open the JUnit report {path}")]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The file cannot be replaced.
     #[error("cannot write the JUnit report {path}")]
     Write {
@@ -53,27 +64,28 @@ pub struct Junit {
 struct Case {
     scenario: ScenarioInfo,
     duration_ms: u64,
-    /// None while the scenario runs.
+    /// None until the scenario is over.
     verdict: Option<Verdict>,
+    has_begun: bool,
     broken: Option<Failure>,
 }
 
 impl Junit {
-    /// Creates a report at this path, of a suite with this name. Nothing is written before the run starts.
-    pub fn new(path: &Path, suite: &str) -> Self {
-        Self {
+    /// Creates a report at this path, of a suite with this name. Nothing is written before the run starts, but it is certain that the file
+    /// can be opened.
+    pub fn create(path: &Path, suite: &str) -> Result<Self, Error> {
+        Place::of(path).open().map_err(|source| Error::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self {
             path: path.to_owned(),
             suite: suite.to_owned(),
             started: Timestamp::UNIX_EPOCH,
             cases: Vec::new(),
             index: BTreeMap::new(),
             failed: None,
-        }
-    }
-
-    /// Returns the last error in writing the file, if the file is not up to date.
-    pub fn failure(&self) -> Option<&Error> {
-        self.failed.as_ref()
+        })
     }
 
     /// Returns the report as it is now.
@@ -103,24 +115,28 @@ impl Junit {
     }
 
     fn write(&mut self) {
-        self.failed = self
-            .render()
-            .and_then(|xml| replace(&self.path, &xml))
-            .err();
+        let written = self.render().and_then(|xml| {
+            let replaced = Place::of(&self.path).replace(&xml);
+            replaced.map_err(|source| Error::Write {
+                path: self.path.clone(),
+                source,
+            })
+        });
+        self.failed = written.err();
     }
 }
 
 impl Reader for Junit {
     fn read(&mut self, record: &Record) {
         match &record.event {
-            Event::RunStarted { .. } => self.started = record.at,
+            Event::RunStarted { plan, .. } => {
+                self.started = record.at;
+                for scenario in plan {
+                    self.put(Case::without_verdict(scenario, false));
+                }
+            }
             Event::ScenarioStarted { scenario } => {
-                self.put(Case {
-                    scenario: scenario.clone(),
-                    duration_ms: 0,
-                    verdict: None,
-                    broken: None,
-                });
+                self.put(Case::without_verdict(scenario, true));
             }
             Event::ScenarioFinished {
                 verdict:
@@ -138,6 +154,7 @@ impl Reader for Junit {
                 scenario: scenario.clone(),
                 duration_ms: *duration_ms,
                 verdict: Some(verdict.clone()),
+                has_begun: true,
                 broken: None,
             }),
             Event::PhaseFailed { unit, failure } => self.put(Case {
@@ -147,6 +164,7 @@ impl Reader for Junit {
                 },
                 duration_ms: 0,
                 verdict: None,
+                has_begun: true,
                 broken: Some(Failure {
                     step: unit.clone(),
                     ..failure.clone()
@@ -157,9 +175,23 @@ impl Reader for Junit {
         }
         self.write();
     }
+
+    fn failure(&self) -> Option<String> {
+        self.failed.as_ref().map(|error| chain(error))
+    }
 }
 
 impl Case {
+    fn without_verdict(scenario: &ScenarioInfo, has_begun: bool) -> Self {
+        Self {
+            scenario: scenario.clone(),
+            duration_ms: 0,
+            verdict: None,
+            has_begun,
+            broken: None,
+        }
+    }
+
     fn render(&self) -> TestCase {
         let millis = i64::try_from(self.duration_ms).unwrap_or(i64::MAX);
         let mut case = TestCase::success(&self.scenario.id, Duration::milliseconds(millis));
@@ -178,11 +210,10 @@ impl Case {
                     cause: Some(clean(&failure.to_string())),
                 }
             }
-            (None, None) => TestResult::Error {
-                type_: "incomplete".to_owned(),
-                message: "the run ended while this scenario was running".to_owned(),
-                cause: None,
-            },
+            (None, None) if self.has_begun => {
+                incomplete("the run ended while this scenario was running")
+            }
+            (None, None) => incomplete("the run ended before this scenario began"),
             (None, Some(Verdict::Passed)) => TestResult::Success,
             (None, Some(Verdict::Failed(failure))) => TestResult::Failure {
                 type_: "failed".to_owned(),
@@ -190,9 +221,17 @@ impl Case {
                 cause: Some(clean(&failure.to_string())),
             },
             (None, Some(Verdict::Skipped { class, reason })) => skipped(class.as_str(), reason),
-            (None, Some(Verdict::Interrupted { reason })) => skipped("interrupted", reason),
+            (None, Some(Verdict::Interrupted { reason })) => incomplete(reason),
         };
         case
+    }
+}
+
+fn incomplete(reason: &str) -> TestResult {
+    TestResult::Error {
+        type_: "incomplete".to_owned(),
+        message: clean_line(reason),
+        cause: None,
     }
 }
 
@@ -227,24 +266,62 @@ fn clean_line(text: &str) -> String {
     clean(text).replace(['\n', '\t'], " ")
 }
 
-/// Replaces a file in one step: a reader sees the old or the new text, never a part of one.
-fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
-    let failed = |source| Error::Write {
-        path: path.to_owned(),
-        source,
-    };
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).map_err(failed)?;
+/// Where a report goes.
+enum Place {
+    /// What is there and is no file, such as a pipe or a device: it is written to.
+    Stream(PathBuf),
+    /// A file, which is replaced in one step: a reader sees the old or the new text, never a part of one. The draft has the process in its
+    /// name, because two runs may write to one place.
+    File { draft: PathBuf, path: PathBuf },
+}
+
+impl Place {
+    fn of(path: &Path) -> Self {
+        if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            return Self::Stream(path.to_owned());
+        }
+        // a link stays, and leads to the new file
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let mut draft = path.clone().into_os_string();
+        draft.push(format!(".{}.part", std::process::id()));
+        Self::File {
+            draft: draft.into(),
+            path,
+        }
     }
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".part");
-    let draft = PathBuf::from(draft);
-    let mut file = std::fs::File::create(&draft).map_err(failed)?;
-    file.write_all(content)
-        .and_then(|()| file.sync_all())
-        .map_err(failed)?;
-    drop(file);
-    std::fs::rename(&draft, path).map_err(failed)
+
+    /// Checks that the place can be opened, and leaves nothing behind but the directory.
+    fn open(&self) -> io::Result<()> {
+        match self {
+            Self::Stream(path) => File::options().append(true).open(path).map(drop),
+            Self::File { draft, path } => {
+                if let Some(parent) = path.parent() {
+                    std::fs::create_dir_all(parent)?;
+                }
+                File::create(draft)?;
+                std::fs::remove_file(draft)
+            }
+        }
+    }
+
+    fn replace(&self, content: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Stream(path) => std::fs::write(path, content),
+            Self::File { draft, path } => {
+                let replaced = File::create(draft)
+                    .and_then(|mut file| {
+                        file.write_all(content)?;
+                        file.sync_all()
+                    })
+                    .and_then(|()| std::fs::rename(draft, path));
+                if replaced.is_err() {
+                    // what is left of it is of no use; the error of the write says more than that of this
+                    let _ = std::fs::remove_file(draft);
+                }
+                replaced
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@
 //!
 //! This package knows neither Kubernetes nor the scenarios, and no view changes the stream.
 //!
-//! Reading order: [`event`], [`stream`], [`log`], then the views [`summary`], [`terminal`] (behind [`grouped`]) and
+//! Reading order: [`event`], [`stream`], [`log`], then the views [`summary`], [`changes`], [`terminal`] (behind [`grouped`]) and
 //! [`junit`].
 
+pub mod changes;
 pub mod event;
 pub mod grouped;
 pub mod junit;

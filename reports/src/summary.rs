@@ -12,6 +12,7 @@ pub struct Summary {
     verdicts: BTreeMap<String, Verdict>,
     phase_failed: Option<String>,
     interrupted: bool,
+    exit_code: Option<u8>,
     duration_ms: u64,
 }
 
@@ -55,6 +56,11 @@ impl Summary {
     /// Returns whether the run was stopped from outside.
     pub fn interrupted(&self) -> bool {
         self.interrupted
+    }
+
+    /// Returns the exit code of the run, if it has come to its end.
+    pub fn exit_code(&self) -> Option<u8> {
+        self.exit_code
     }
 
     /// Returns why the set-up or tear-down failed.
@@ -103,8 +109,10 @@ impl Reader for Summary {
             Event::RunFinished {
                 interrupted,
                 duration_ms,
+                exit_code,
             } => {
                 self.interrupted = *interrupted;
+                self.exit_code = Some(*exit_code);
                 self.duration_ms = *duration_ms;
             }
             _ => {}

@@ -40,10 +40,10 @@ impl<W: Write> Terminal<W> {
             Event::RunStarted {
                 run,
                 version,
-                selected,
+                plan,
                 facts,
             } => {
-                self.selected = *selected;
+                self.selected = plan.len();
                 writeln!(out, "{} {version}, run {run}", "numaresources-tests".bold())?;
                 show_facts(out, facts)?;
             }
@@ -103,8 +103,10 @@ impl<W: Write> Terminal<W> {
                 duration_ms,
             } => self.scenario_finished(&scenario.id, verdict, *duration_ms)?,
             Event::RunFinished { interrupted, .. } => self.run_finished(*interrupted)?,
-            Event::ChangePlanned { .. }
+            Event::ClusterClaimed { .. }
+            | Event::ChangePlanned { .. }
             | Event::ChangeUndone { .. }
+            | Event::ChangesKept { .. }
             | Event::ArtifactWritten { .. } => {}
         }
         self.out.flush()

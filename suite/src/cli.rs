@@ -1,9 +1,10 @@
 //! The command line of `numaresources-tests`.
 //!
-//! Reading order: `arguments` (what can be said), `run` (what the program does without a subcommand), `cluster`, `report` and `sidecar` (the
+//! Reading order: `arguments` (what can be said), `run` (what the program does without a subcommand), `cluster`, `cleanup`, `report` and `sidecar` (the
 //! subcommands).
 
 mod arguments;
+mod cleanup;
 mod cluster;
 mod report;
 mod run;
@@ -53,6 +54,7 @@ async fn dispatch(cli: Cli) -> ExitCode {
             Ok(code) => code,
             Err(error) => print_error(FAILED, &format!("{error:#}")),
         },
+        Some(Command::Cleanup(args)) => cleanup::run(args).await,
         Some(Command::Report {
             file,
             report_file,

@@ -144,7 +144,7 @@ fn yaml(objects: &[impl Serialize]) -> String {
     objects.iter().map(one).collect::<Vec<_>>().join("---\n")
 }
 
-/// Writes a file. A failure to write must not hide the failure that the file describes.
+/// Writes a file. A failure to write does not hide the failure that the file describes, but the reports of the run are not complete then.
 async fn write(recorder: &Recorder, dir: &Path, name: &str, text: &str) {
     let path = dir.join(name);
     let written = async {
@@ -156,6 +156,10 @@ async fn write(recorder: &Recorder, dir: &Path, name: &str, text: &str) {
             unit: recorder.unit().to_owned(),
             path: path.display().to_string(),
         }),
-        Err(error) => recorder.note(&format!("cannot write {}: {error}", path.display())),
+        Err(error) => {
+            let text = format!("cannot write {}: {error}", path.display());
+            recorder.note(&text);
+            recorder.stream().fail(text);
+        }
     }
 }

@@ -164,7 +164,7 @@ impl Context {
             Undo::DeleteNamespace {
                 name: self.namespace.clone(),
             },
-        );
+        )?;
         Api::<Namespace>::all(self.client())
             .create(&PostParams::default(), &namespace)
             .await?;
@@ -205,7 +205,7 @@ impl Context {
             Undo::WithNamespace {
                 object: reference.clone(),
             },
-        );
+        )?;
         Ok(self
             .api::<K>()
             .create(&PostParams::default(), &object)
@@ -237,7 +237,7 @@ impl Context {
             + Clone
             + Debug,
     {
-        self.recorder.plan_creation(&ObjectRef::of(object));
+        self.recorder.plan_creation(&ObjectRef::of(object))?;
         let api = Api::<K>::all(self.client());
         Ok(api.create(&PostParams::default(), object).await?)
     }

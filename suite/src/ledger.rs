@@ -3,6 +3,8 @@
 mod object;
 mod undo;
 
+use reports::changes::{Change, OpenChanges};
+
 pub use object::ObjectRef;
 pub use undo::{Error, Undo};
 
@@ -41,10 +43,26 @@ impl Ledger {
         self.entries.pop()
     }
 
+    /// Forgets all changes: they are to stay.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+
     /// Returns whether everything was undone.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
+}
+
+/// Returns the changes of a run, oldest first, whose undo has something to do, each with its undo. An undo that cannot be read is `None`.
+pub fn open_entries(
+    open: &OpenChanges,
+) -> impl DoubleEndedIterator<Item = (&Change, Option<Undo>)> {
+    let entries = open.changes().iter().map(|change| {
+        let undo = serde_json::from_value::<Undo>(change.undo.clone());
+        (change, undo.ok())
+    });
+    entries.filter(|(_, undo)| undo.as_ref().is_none_or(Undo::is_needed))
 }
 
 #[cfg(test)]

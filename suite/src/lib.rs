@@ -9,8 +9,8 @@
 //! 2. [`context`]: what a story works with; the modules below it extend it. [`workload`], [`resources`], [`observed`] and [`facts`] are the
 //!    values that it passes around, [`machine_pools`] the kubelets' settings.
 //! 3. [`recorder`] with [`ledger`]: how steps, waits and changes get into the event stream, and how changes are undone.
-//! 4. [`session`]: one cluster and the scenarios on it. [`run`]: all clusters of a run. [`setup`] with [`binaries`]: how a cluster becomes
-//!    ready.
+//! 4. [`session`]: one cluster and the scenarios on it. [`run`]: all clusters of a run, and [`artifacts`]: where its reports are. [`setup`] with
+//!    [`binaries`]: how a cluster becomes ready. [`kubeconfig`], [`claim`] and [`cleanup`]: a cluster that is given to runs.
 //! 5. [`select`] with [`labels`]: which scenarios run. [`environment`] with [`skips`]: which cannot, and where. [`cli`]: the command line; [`libtest`]: that of `cargo test`. [`interrupt`]: how a run stops early.
 //!
 //! # From `--label tier0` to a `<testcase>`
@@ -19,7 +19,7 @@
 //!    labels, title and needs together.
 //! 3. [`select::Selection::apply`] parses the expression ([`labels::Expression::parse`]) and says of each scenario whether it is selected.
 //! 4. `cli::run::options` makes the [`setup::Options`]: without a kubeconfig, embedded clusters of our own.
-//! 5. [`run::stream`] opens the stream of events with its readers: the event log, `reports::junit::Junit`, the summary, the terminal.
+//! 5. [`run::begin`] opens the stream of events with its readers: the event log, `reports::junit::Junit`, the summary, the terminal.
 //! 6. [`run::run`] starts a [`session::Session`] for each cluster. [`session::Session::start`] calls [`setup::run`]: cluster, stack, numacell
 //!    devices, reference; what it found are the [`facts::Facts`].
 //! 7. [`session::Session::run`] takes one scenario after another. [`scenario::Scenario::missing`] compares its needs with the facts: skipped, or
@@ -32,7 +32,10 @@
 //!     anew each time, so that a run that is cut short has one, too.
 //! 11. [`run::Outcome`] is the exit code.
 
+pub mod artifacts;
 pub mod binaries;
+pub mod claim;
+pub mod cleanup;
 pub mod cli;
 mod collect;
 pub mod context;
@@ -41,6 +44,7 @@ pub mod facts;
 pub mod health;
 pub mod images;
 pub mod interrupt;
+pub mod kubeconfig;
 pub mod labels;
 pub mod ledger;
 pub mod libtest;
@@ -58,6 +62,7 @@ pub mod session;
 pub mod setup;
 pub mod skips;
 pub mod step;
+mod stop;
 #[cfg(test)]
 mod testing;
 pub mod workload;

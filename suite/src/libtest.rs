@@ -15,19 +15,21 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use reports::event::{Event, Verdict};
-use reports::stream::Stream;
+use reports::event::Verdict;
 use reports::terminal::Terminal;
 use testbed::lane;
+use tokio::time::Instant;
 
 use crate::context::chain;
 use crate::interrupt::Interrupt;
-use crate::run::{self, ReportPaths};
+use crate::kubeconfig::Kubeconfig;
+use crate::run::{self, Ended, Outcome, ReportPaths, Reports};
 use crate::scenario::Scenario;
 use crate::scenarios;
 use crate::session::{Session, StartError};
 use crate::setup::{ClusterSource, Options};
 use crate::skips::Skips;
+use crate::stop;
 
 /// Environment variable that lets the stack be installed where it is missing, and removed at the end. Empty and `0` are as good as unset.
 const SETUP_VARIABLE: &str = "NUMARESOURCES_SETUP";
@@ -113,6 +115,7 @@ pub fn main(artifacts: &Path, argv: Vec<OsString>) -> ExitCode {
             print_line("other scenarios were skipped than expected; the list is above");
             return ExitCode::from(FAILED);
         }
+        Finish::ReportFailed => return ExitCode::from(FAILED),
         Finish::Done => {}
     }
     let ran = verdicts
@@ -160,6 +163,7 @@ enum Finish {
     Interrupted,
     TearDownFailed,
     SkipsDiffer,
+    ReportFailed,
 }
 
 /// What the engine is told.
@@ -191,28 +195,22 @@ fn engine(
         .enable_all()
         .build()
         .expect("a runtime can be made");
-    let paths = ReportPaths::new(artifacts, None);
-    let made = run::stream(
+    let begun = Instant::now();
+    let mut options = options();
+    let paths = ReportPaths::new(artifacts, None, &options.run);
+    options.ledger = Some(paths.events());
+    let chosen = scenarios.iter().zip(selected);
+    let chosen = chosen.filter_map(|(scenario, selected)| selected.then(|| scenario.info()));
+    let Reports { stream, open, .. } = run::begin(
+        &options,
+        chosen.collect(),
         &paths,
         vec![Box::new(Terminal::new(anstream::stderr(), false))],
-    );
-    let (stream, _) = made.expect("the artefacts directory is writable");
+    )
+    .expect("the artefacts directory is writable");
     let interrupt = Interrupt::default();
-    runtime.spawn({
-        let interrupt = interrupt.clone();
-        async move {
-            if tokio::signal::ctrl_c().await.is_ok() {
-                interrupt.request_stop();
-            }
-        }
-    });
-    let begun = std::time::Instant::now();
-    let options = options();
-    stream.emit(run::started(
-        &options,
-        selected.iter().filter(|selected| **selected).count(),
-        &paths,
-    ));
+    let signals = runtime.block_on(async { stop::on_signals(&interrupt, &open, paths.events()) });
+    let _signals = signals.expect("signals can be heard");
     let session = runtime.block_on(Session::start(
         &options,
         &stream,
@@ -251,18 +249,30 @@ fn engine(
         .as_ref()
         .map(|session| session.cluster().facts.environment)
         .ok();
+    let is_set_up_broken = session.is_err();
+    let stack_failed = matches!(&session, Ok(session) if session.stack_failure().is_some());
     let clean = session.is_err() || session.is_ok_and(|session| runtime.block_on(session.finish()));
     let is_interrupted = interrupt.is_stop_requested();
+    let verdicts = verdicts.lock().expect("nobody panics with it");
     let as_listed = match (skips, environment) {
-        (Some(skips), Some(environment)) if !is_interrupted => {
-            let verdicts = verdicts.lock().expect("nobody panics with it");
+        (Some(skips), Some(environment)) if !(is_interrupted || stack_failed) => {
             let verdicts = verdicts.iter().map(|(id, verdict)| (*id, verdict));
             skips.check(environment, verdicts, &stream)
         }
         _ => true,
     };
-    finished(&stream, &interrupt, begun);
-    if is_interrupted {
+    let ended = Ended {
+        in_order: clean && !is_set_up_broken,
+        as_listed,
+        stack_failed,
+    };
+    let outcome = run::outcome(&interrupt, ended, verdicts.iter().map(|(_, verdict)| verdict));
+    if run::conclude(&stream, outcome, begun) == Outcome::ReportFailed {
+        for failure in stream.failures() {
+            print_line(&format!("the reports are not complete: {failure}"));
+        }
+        Finish::ReportFailed
+    } else if is_interrupted {
         Finish::Interrupted
     } else if !clean {
         Finish::TearDownFailed
@@ -273,21 +283,13 @@ fn engine(
     }
 }
 
-fn finished(stream: &Stream, interrupt: &Interrupt, begun: std::time::Instant) {
-    let duration_ms = crate::recorder::millis(begun.elapsed());
-    stream.emit(Event::RunFinished {
-        interrupted: interrupt.is_stop_requested(),
-        duration_ms,
-    });
-}
-
 fn options() -> Options {
     let own = lane::Lane::from_environment().expect("the variable names a lane");
     let options = Options::own(own, &[]).expect("no flag is wrong");
-    match std::env::var_os("KUBECONFIG") {
+    match Kubeconfig::from_environment() {
         None => options,
-        Some(path) => Options {
-            cluster: ClusterSource::Kubeconfig(path.into()),
+        Some(kubeconfig) => Options {
+            cluster: ClusterSource::Kubeconfig(kubeconfig),
             install: std::env::var(SETUP_VARIABLE)
                 .is_ok_and(|value| !matches!(value.as_str(), "" | "0")),
             ..options

@@ -241,33 +241,47 @@ impl Recorder {
     }
 
     /// Records a change with its undo. Must be called before the change is made.
-    pub fn plan(&self, what: &str, undo: Undo) {
-        let value = serde_json::to_value(&undo).unwrap_or_default();
+    ///
+    /// # Errors
+    /// The undo is not on disk, so the change must not be made: nobody could undo it if this process died.
+    pub fn plan(&self, what: &str, undo: Undo) -> Result<(), StepError> {
+        let refused = |why: String| {
+            StepError::fail(format!(
+                "{what}: not done, because its undo cannot be recorded: {why}"
+            ))
+        };
+        let value = serde_json::to_value(&undo).map_err(|error| refused(error.to_string()))?;
+        let must_be_secure = undo.is_needed();
         let change = self.state.borrow_mut().ledger.record(what, undo);
-        self.stream.emit(Event::ChangePlanned {
+        let event = Event::ChangePlanned {
             unit: self.unit.clone(),
             change,
             what: what.to_owned(),
             undo: value,
-        });
+        };
+        if must_be_secure {
+            return self.stream.secure(event).map_err(refused);
+        }
+        self.stream.emit(event);
+        Ok(())
     }
 
-    /// Records that an object is about to be created; its undo deletes it.
-    pub fn plan_creation(&self, object: &ObjectRef) {
+    /// Records that an object is about to be created; its undo deletes it. See [`Recorder::plan`].
+    pub fn plan_creation(&self, object: &ObjectRef) -> Result<(), StepError> {
         let undo = Undo::Delete {
             object: object.clone(),
         };
-        self.plan(&format!("create {object}"), undo);
+        self.plan(&format!("create {object}"), undo)
     }
 
-    /// Records that an object is about to be deleted. Returns the undo, which creates it again as it is now.
-    pub fn plan_deletion<K>(&self, object: &K) -> Undo
+    /// Records that an object is about to be deleted. Returns the undo, which creates it again as it is now. See [`Recorder::plan`].
+    pub fn plan_deletion<K>(&self, object: &K) -> Result<Undo, StepError>
     where
         K: Resource<DynamicType = ()> + Serialize,
     {
         let undo = Undo::recreate(object);
-        self.plan(&format!("delete {}", ObjectRef::of(object)), undo.clone());
-        undo
+        self.plan(&format!("delete {}", ObjectRef::of(object)), undo.clone())?;
+        Ok(undo)
     }
 
     /// Returns whether nothing is left to undo.
@@ -277,7 +291,10 @@ impl Recorder {
 
     /// Keeps all changes made so far.
     pub fn keep_all(&self) {
-        self.state.borrow_mut().ledger = Ledger::default();
+        self.state.borrow_mut().ledger.clear();
+        self.stream.emit(Event::ChangesKept {
+            unit: self.unit.clone(),
+        });
     }
 
     /// Undoes all changes, latest first, and continues after errors. Returns what could not be undone.

@@ -2,15 +2,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
 
 use futures::future::join_all;
-use reports::event::{Event, Failure, SETUP, SkipClass, Verdict};
-use reports::junit::Junit;
+use reports::changes::OpenChanges;
+use reports::event::{Event, Failure, SETUP, ScenarioInfo, SkipClass, Verdict};
 use reports::stream::{Reader, Shared, Stream};
 use reports::summary::Summary;
+use thiserror::Error;
 use tokio::time::Instant;
 
+use crate::artifacts;
 use crate::environment::Environment;
 use crate::interrupt::Interrupt;
 use crate::recorder::millis;
@@ -19,8 +20,7 @@ use crate::session::{Session, StartError};
 use crate::setup::{ClusterSource, Options};
 use crate::skips::Skips;
 
-/// Name of the `JUnit` suite and stem of its file, the same as in the original's runner.
-pub const SUITE: &str = "e2e-serial-run";
+pub use crate::artifacts::ReportPaths;
 
 /// How a run ended; each has its exit code (README.tests.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub enum Outcome {
     SkipsDiffer,
     /// Stopped from outside.
     Interrupted,
+    /// A report is not complete, whatever the scenarios say.
+    ReportFailed,
 }
 
 impl Outcome {
@@ -44,72 +46,99 @@ impl Outcome {
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Passed => 0,
-            Self::SetupFailed | Self::StackFailed | Self::SkipsDiffer => 1,
+            Self::SetupFailed | Self::StackFailed | Self::SkipsDiffer | Self::ReportFailed => 1,
             Self::ScenarioFailed => 2,
             Self::Interrupted => 130,
         }
     }
 }
 
-/// Where reports are written.
-#[derive(Clone, Debug)]
-pub struct ReportPaths {
-    /// Directory of all reports.
-    pub artifacts: PathBuf,
-    /// The `JUnit` file.
-    pub report: PathBuf,
+/// Why a run did not begin. Nothing was started or changed.
+#[derive(Debug, Error)]
+pub enum BeginError {
+    /// A report cannot be opened.
+    #[error(transparent)]
+    Open(#[from] artifacts::Error),
+    /// A report cannot be written.
+    #[error("{0}")]
+    Write(String),
 }
 
-impl ReportPaths {
-    /// Places everything below an artefacts directory, as the original's runner does. `report` names another report file.
-    pub fn new(artifacts: &Path, report: Option<PathBuf>) -> Self {
-        let dir = artifacts.join("nrop");
-        Self {
-            report: report.unwrap_or_else(|| dir.join(format!("{SUITE}.xml"))),
-            artifacts: dir,
-        }
-    }
-
-    /// Returns the path of the event log.
-    pub fn events(&self) -> PathBuf {
-        self.artifacts.join("events.jsonl")
-    }
+/// The reports of a run.
+pub struct Reports {
+    /// Where the events of the run go.
+    pub stream: Stream,
+    /// Verdicts and counts so far.
+    pub summary: Shared<Summary>,
+    /// What has to be undone on the cluster that was given to the run.
+    pub open: Shared<OpenChanges>,
 }
 
-/// Creates the stream of a run with its standard readers. The summary can be read afterwards.
-pub fn stream(
+/// Opens the reports of a run, in which everything selected has not run yet. Must be called before anything starts.
+pub fn begin(
+    options: &Options,
+    plan: Vec<ScenarioInfo>,
     paths: &ReportPaths,
     more: Vec<Box<dyn Reader>>,
-) -> Result<(Stream, Shared<Summary>), reports::log::Error> {
-    let summary = Shared::new(Summary::default());
+) -> Result<Reports, BeginError> {
+    let (summary, open) = (Shared::default(), Shared::default());
+    let (log, [report, own]) = paths.open()?;
     let mut readers: Vec<Box<dyn Reader>> = vec![
-        Box::new(reports::log::Writer::create(&paths.events())?),
-        Box::new(Junit::new(&paths.report, SUITE)),
+        Box::new(log),
+        Box::new(report),
+        Box::new(own),
         Box::new(summary.clone()),
+        Box::new(open.clone()),
     ];
     readers.extend(more);
-    Ok((Stream::new(readers), summary))
+    let stream = Stream::new(readers);
+    stream.emit(started(options, plan, paths));
+    match stream.failures().first() {
+        Some(failure) => Err(BeginError::Write(failure.clone())),
+        None => Ok(Reports {
+            stream,
+            summary,
+            open,
+        }),
+    }
 }
 
 /// Builds the event with what is known before anything starts.
-pub fn started(options: &Options, selected: usize, paths: &ReportPaths) -> Event {
+fn started(options: &Options, plan: Vec<ScenarioInfo>, paths: &ReportPaths) -> Event {
     let cluster = match &options.cluster {
         ClusterSource::Own(lane) if options.clusters > 1 => {
             format!("{} clusters, {}", options.clusters, lane.name())
         }
         ClusterSource::Own(lane) => lane.name().to_owned(),
-        ClusterSource::Kubeconfig(path) => format!("kubeconfig {}", path.display()),
+        ClusterSource::Kubeconfig(kubeconfig) => kubeconfig.to_string(),
     };
     Event::RunStarted {
         run: options.run.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        selected,
+        plan,
         facts: BTreeMap::from([
             ("cluster".to_owned(), cluster),
             ("report".to_owned(), paths.report.display().to_string()),
             ("events".to_owned(), paths.events().display().to_string()),
         ]),
     }
+}
+
+/// Ends the reports of a run. Returns how it ended: a run whose reports are not complete is not a good one.
+pub fn conclude(stream: &Stream, outcome: Outcome, begun: Instant) -> Outcome {
+    let of_reports = || {
+        if stream.failures().is_empty() {
+            outcome
+        } else {
+            Outcome::ReportFailed
+        }
+    };
+    stream.emit(Event::RunFinished {
+        interrupted: outcome == Outcome::Interrupted,
+        duration_ms: millis(begun.elapsed()),
+        exit_code: of_reports().exit_code(),
+    });
+    of_reports()
 }
 
 /// What a run consists of.
@@ -148,7 +177,6 @@ pub async fn run(run: &Run<'_>, prepare: impl AsyncFn(&Session) -> Result<(), St
         .iter()
         .zip(selected)
         .partition(|(_, selected)| **selected);
-    stream.emit(started(options, chosen.len(), paths));
     for (scenario, _) in others {
         let verdict = Verdict::Skipped {
             class: SkipClass::NotSelected,
@@ -195,17 +223,13 @@ pub async fn run(run: &Run<'_>, prepare: impl AsyncFn(&Session) -> Result<(), St
         }
         _ => true,
     };
-    let verdicts: Vec<Verdict> = verdicts.into_iter().map(|(_, verdict)| verdict).collect();
-    let outcome = if stack_failed && !interrupt.is_stop_requested() {
-        Outcome::StackFailed
-    } else {
-        outcome(interrupt, in_order, as_listed, &verdicts)
+    let ended = Ended {
+        in_order,
+        as_listed,
+        stack_failed,
     };
-    stream.emit(Event::RunFinished {
-        interrupted: outcome == Outcome::Interrupted,
-        duration_ms: millis(begun.elapsed()),
-    });
-    outcome
+    let verdicts = verdicts.iter().map(|(_, verdict)| verdict);
+    conclude(stream, outcome(interrupt, ended, verdicts), begun)
 }
 
 /// What the clusters of a run share.
@@ -271,18 +295,38 @@ async fn one_cluster(
     session.finish().await
 }
 
+/// What is known at the end of a run besides its verdicts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    /// Whether set-up and tear-down were as they have to be.
+    pub(crate) in_order: bool,
+    /// Whether the skips were as expected.
+    pub(crate) as_listed: bool,
+    /// Whether the stack died.
+    pub(crate) stack_failed: bool,
+}
+
 /// A scenario that failed says more than a tear-down that did, and both less than a set-up without which none ran.
-fn outcome(
+pub(crate) fn outcome<'a>(
     interrupt: &Interrupt,
-    in_order: bool,
-    as_listed: bool,
-    verdicts: &[Verdict],
+    ended: Ended,
+    verdicts: impl Iterator<Item = &'a Verdict>,
 ) -> Outcome {
+    let Ended {
+        in_order,
+        as_listed,
+        stack_failed,
+    } = ended;
+    let verdicts: Vec<&Verdict> = verdicts.collect();
     if interrupt.is_stop_requested() {
         Outcome::Interrupted
+    } else if stack_failed {
+        Outcome::StackFailed
     } else if !in_order && verdicts.is_empty() {
         Outcome::SetupFailed
-    } else if verdicts.iter().any(Verdict::is_failed) || !verdicts.iter().any(Verdict::is_passed) {
+    } else if verdicts.iter().any(|verdict| verdict.is_failed())
+        || !verdicts.iter().any(|verdict| verdict.is_passed())
+    {
         Outcome::ScenarioFailed
     } else if !in_order {
         Outcome::SetupFailed

@@ -13,6 +13,7 @@ use reports::stream::Stream;
 use testbed::lane;
 use tokio::time::Instant;
 
+use crate::claim::Claim;
 use crate::collect;
 use crate::context::{Cluster, Context, RUN_LABEL, topologies};
 use crate::health::{self, Restarts, StaysUp};
@@ -36,6 +37,10 @@ pub enum StartError {
 pub struct Session {
     cluster: Rc<Cluster>,
     own: Option<lane::Cluster>,
+    /// The given cluster belongs to the run.
+    claim: Option<Claim>,
+    /// Whether a scenario's changes could not all be undone.
+    is_something_left: std::cell::Cell<bool>,
     setup: Recorder,
     /// Unit of the tear-down.
     teardown: String,
@@ -61,7 +66,10 @@ impl Session {
         let teardown = options.unit(TEARDOWN);
         let stack = options.unit(STACK);
         let setup = Recorder::new(stream, &unit);
-        let mut partial = Partial::default();
+        let mut partial = Partial {
+            interrupt: interrupt.clone(),
+            ..Partial::default()
+        };
         let result = tokio::select! {
             result = setup::run(options, &setup, &mut partial) => Some(result),
             () = interrupt.wait() => None,
@@ -75,6 +83,8 @@ impl Session {
                 return Ok(Self {
                     cluster,
                     own: partial.own,
+                    claim: partial.claim,
+                    is_something_left: std::cell::Cell::default(),
                     setup,
                     teardown,
                     stack,
@@ -103,16 +113,13 @@ impl Session {
             }
         };
         // the end of our own cluster undoes everything
-        if let (None, Some(client)) = (&partial.own, &partial.client)
-            && !setup.is_clean()
-            && let Err(error) =
+        if let (None, Some(client)) = (&partial.own, &partial.client) {
+            let undone = if setup.is_clean() {
+                Ok(())
+            } else {
                 tear_down(&setup, client, &options.run, options.deadlines.gone).await
-        {
-            let failure = error.into_failure(TEARDOWN);
-            stream.emit(Event::PhaseFailed {
-                unit: teardown.clone(),
-                failure,
-            });
+            };
+            give_back(partial.claim, undone, false, stream, &teardown).await;
         }
         take_own_down(partial.own, stream, teardown);
         Err(error)
@@ -212,6 +219,9 @@ impl Session {
         } else {
             Ok(())
         };
+        if after.is_err() {
+            self.is_something_left.set(true);
+        }
         if after.is_ok() && changed && !self.interrupt.is_stop_requested() {
             after = wait_until_restored(&context, &initial).await;
         }
@@ -263,21 +273,23 @@ impl Session {
     pub async fn finish(self) -> bool {
         let mut ok = true;
         // the end of our own cluster undoes everything
-        if self.own.is_none()
-            && let Err(error) = tear_down(
+        if self.own.is_none() {
+            let undone = tear_down(
                 &self.setup,
                 &self.cluster.client,
                 &self.cluster.run,
                 self.cluster.deadlines.gone,
             )
-            .await
-        {
-            ok = false;
-            let failure = error.into_failure(TEARDOWN);
-            self.stream.emit(Event::PhaseFailed {
-                unit: self.teardown.clone(),
-                failure,
-            });
+            .await;
+            let is_something_left = self.is_something_left.get();
+            ok = give_back(
+                self.claim,
+                undone,
+                is_something_left,
+                &self.stream,
+                &self.teardown,
+            )
+            .await;
         }
         take_own_down(self.own, &self.stream, self.teardown) && ok
     }
@@ -317,6 +329,33 @@ async fn tear_down(
                 .await
         })
         .await
+}
+
+/// Gives a cluster back that was given to the run, for other runs if nothing is left on it. Returns whether everything worked.
+async fn give_back(
+    claim: Option<Claim>,
+    undone: Result<(), StepError>,
+    is_something_left: bool,
+    stream: &Stream,
+    unit: &str,
+) -> bool {
+    let is_something_left = is_something_left || undone.is_err();
+    let freed = match claim {
+        Some(claim) => claim.end(is_something_left).await,
+        None => Ok(()),
+    };
+    let errors: Vec<_> = [undone, freed]
+        .into_iter()
+        .filter_map(Result::err)
+        .collect();
+    let ok = errors.is_empty();
+    for error in errors {
+        stream.emit(Event::PhaseFailed {
+            unit: unit.to_owned(),
+            failure: error.into_failure(TEARDOWN),
+        });
+    }
+    ok
 }
 
 async fn undo_changes(recorder: &Recorder, client: &Client) -> Result<(), StepError> {

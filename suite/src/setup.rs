@@ -23,14 +23,18 @@ use cluster_spec::progress::Progress;
 use cri_runtime::filter;
 use kept::Stack;
 use kube::Client;
+use reports::event::Event;
 use testbed::cli::PlanArgs;
 use testbed::lane;
 
 use crate::binaries;
+use crate::claim::Claim;
 use crate::context::{Cluster, chain};
 use crate::environment::Place;
 use crate::facts::Facts;
 use crate::health::Restarts;
+use crate::interrupt::Interrupt;
+use crate::kubeconfig::Kubeconfig;
 use crate::recorder::{Deadlines, Recorder};
 use crate::step::StepError;
 
@@ -41,8 +45,8 @@ pub use connect::{ALLOW_ALL, ALLOW_COMMAND, ALLOW_LABEL, allow};
 pub enum ClusterSource {
     /// A cluster of this lane that is brought up for the run and ends with it.
     Own(lane::Lane),
-    /// The cluster of a kubeconfig file.
-    Kubeconfig(PathBuf),
+    /// A cluster that is given to the run: that of a kubeconfig.
+    Kubeconfig(Kubeconfig),
 }
 
 /// How to prepare a cluster for the scenarios.
@@ -68,6 +72,8 @@ pub struct Options {
     pub deadlines: Deadlines,
     /// Identity of the run.
     pub run: String,
+    /// Where the run records what it changes on a given cluster, which it then has to itself. `None` leaves that to who calls.
+    pub ledger: Option<PathBuf>,
 }
 
 impl Options {
@@ -94,6 +100,7 @@ impl Options {
             scheduler: None,
             deadlines: Deadlines::default(),
             run: new_run_id(),
+            ledger: None,
         })
     }
 
@@ -115,6 +122,10 @@ pub struct Partial {
     pub client: Option<Client>,
     /// How often containers of a stack that was there before had restarted.
     pub restarts: Restarts,
+    /// How the run is stopped from outside.
+    pub interrupt: Interrupt,
+    /// The given cluster belongs to the run.
+    pub claim: Option<Claim>,
 }
 
 /// Prepares everything, step by step. `partial` records what exists so far.
@@ -149,6 +160,7 @@ pub async fn run(
         )
         .await?;
     partial.restarts = Restarts::count(&client).await?;
+    claim(options, &run, recorder, &client, partial).await?;
     let status = install_stack(options, recorder, &client, kept.as_mut()).await?;
     infra::numacell(options, recorder, &client).await?;
     let known = kept
@@ -199,6 +211,34 @@ pub async fn run(
     Ok(cluster)
 }
 
+/// Takes a given cluster for the run, unless another run is on it or has left something there.
+async fn claim(
+    options: &Options,
+    run: &str,
+    recorder: &Recorder,
+    client: &Client,
+    partial: &mut Partial,
+) -> Result<(), StepError> {
+    let (ClusterSource::Kubeconfig(kubeconfig), Some(ledger)) = (&options.cluster, &options.ledger)
+    else {
+        return Ok(());
+    };
+    recorder
+        .step("no other run is on the cluster", async {
+            let notes = recorder.note_sender();
+            let claim = Claim::take(client, run, &partial.interrupt, notes).await?;
+            let claim = partial.claim.insert(claim);
+            let event = Event::ClusterClaimed {
+                unit: recorder.unit().to_owned(),
+                cluster: crate::claim::identity(client).await?,
+                kubeconfig: kubeconfig.absolute_files(),
+            };
+            recorder.stream().secure(event).map_err(StepError::fail)?;
+            claim.begin(ledger).await
+        })
+        .await
+}
+
 /// A cluster with a client, before it is looked at.
 struct Reached<'a> {
     client: Client,
@@ -217,8 +257,10 @@ async fn reach<'a>(
     let mut exporter = None;
     let mut kept = None;
     let client = match &options.cluster {
-        ClusterSource::Kubeconfig(path) => {
-            if let Some(stack) = Stack::load(path)? {
+        ClusterSource::Kubeconfig(kubeconfig) => {
+            if let Some(path) = kubeconfig.single_file()
+                && let Some(stack) = Stack::load(path)?
+            {
                 recorder
                     .step(
                         "the programs under test are built",
@@ -226,12 +268,12 @@ async fn reach<'a>(
                     )
                     .await?;
                 exporter = Some(stack.bin_dir.join(binaries::OPERATOR));
-                kept = Some((stack, path.as_path()));
+                kept = Some((stack, path));
             }
             recorder
                 .step(
-                    format!("the cluster of {} answers", path.display()),
-                    connect::client(path),
+                    format!("the cluster of the {kubeconfig} answers"),
+                    kubeconfig.client(),
                 )
                 .await?
         }

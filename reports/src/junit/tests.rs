@@ -42,7 +42,7 @@ fn started() -> Event {
     Event::RunStarted {
         run: "r".into(),
         version: "0".into(),
-        selected: 1,
+        plan: Vec::new(),
         facts: BTreeMap::new(),
     }
 }
@@ -121,7 +121,7 @@ fn parse(xml: &[u8]) -> (BTreeMap<String, String>, Vec<Seen>) {
 fn render(events: Vec<Event>) -> (BTreeMap<String, String>, Vec<Seen>) {
     let dir = tempfile::tempdir().expect("temporary directory");
     let path = dir.path().join("sub/report.xml");
-    let mut junit = Junit::new(&path, "e2e-serial");
+    let mut junit = Junit::create(&path, "e2e-serial").expect("the directory is writable");
     for record in records(events) {
         junit.read(&record);
         assert!(junit.failure().is_none(), "{:?}", junit.failure());
@@ -144,7 +144,7 @@ fn render(events: Vec<Event>) -> (BTreeMap<String, String>, Vec<Seen>) {
     Some(("skipped", "runtime-skip", "a b", "a\nb")))]
 #[case::interrupted(
     Verdict::Interrupted { reason: "by the user".into() },
-    Some(("skipped", "interrupted", "by the user", "by the user")))]
+    Some(("error", "incomplete", "by the user", "")))]
 fn each_verdict_is_rendered(
     #[case] verdict: Verdict,
     #[case] child: Option<(&str, &str, &str, &str)>,
@@ -162,6 +162,7 @@ fn each_verdict_is_rendered(
         Event::RunFinished {
             interrupted: false,
             duration_ms: 1300,
+            exit_code: 0,
         },
     ]);
     assert_eq!(suite["tests"], "1");
@@ -247,7 +248,7 @@ fn a_replayed_log_gives_the_same_report() {
     );
     let stream = Stream::new(vec![
         Box::new(crate::log::Writer::create(&log).expect("log is created")),
-        Box::new(Junit::new(&live, "s")),
+        Box::new(Junit::create(&live, "s").expect("the directory is writable")),
     ]);
     stream.emit(started());
     stream.emit(Event::ScenarioStarted {
@@ -261,12 +262,11 @@ fn a_replayed_log_gives_the_same_report() {
     stream.emit(Event::RunFinished {
         interrupted: false,
         duration_ms: 9,
+        exit_code: 2,
     });
-    let mut replayed = Junit::new(&later, "s");
-    crate::log::replay(
-        &crate::log::read(&log).expect("log is readable"),
-        &mut replayed,
-    );
+    let mut replayed = Junit::create(&later, "s").expect("the directory is writable");
+    let log = crate::log::read(&log).expect("log is readable");
+    crate::log::replay(&log.records, &mut replayed);
     assert_eq!(
         std::fs::read(live).expect("live"),
         std::fs::read(later).expect("later")
@@ -274,26 +274,96 @@ fn a_replayed_log_gives_the_same_report() {
 }
 
 #[test]
-fn a_log_with_an_unfinished_last_line_is_readable() {
-    let dir = tempfile::tempdir().expect("temporary directory");
-    let path = dir.path().join("e.jsonl");
-    let mut writer = crate::log::Writer::create(&path).expect("log is created");
-    for record in records(vec![
-        started(),
-        Event::RunFinished {
-            interrupted: true,
-            duration_ms: 0,
+fn what_has_not_run_is_incomplete_from_the_first_moment() {
+    let plan = |events: &[Event]| {
+        let start = Event::RunStarted {
+            run: "r".into(),
+            version: "0".into(),
+            plan: vec![info("a/1"), info("a/2"), info("a/3")],
+            facts: BTreeMap::new(),
+        };
+        render([&[start], events].concat())
+    };
+    let incomplete = |cases: &[Seen]| -> Vec<(String, String)> {
+        let errors = cases.iter().filter_map(|case| {
+            let (tag, type_, message, _) = case.child.as_ref()?;
+            (tag == "error" && type_ == "incomplete").then(|| (case.name.clone(), message.clone()))
+        });
+        errors.collect()
+    };
+    let pair = |id: &str, message: &str| (id.to_owned(), message.to_owned());
+    let before = "the run ended before this scenario began";
+    let (suite, cases) = plan(&[]);
+    assert_eq!(suite["errors"], "3");
+    assert_eq!(
+        incomplete(&cases),
+        [
+            pair("a/1", before),
+            pair("a/2", before),
+            pair("a/3", before)
+        ]
+    );
+    let (suite, cases) = plan(&[
+        Event::ScenarioFinished {
+            scenario: info("a/1"),
+            verdict: Verdict::Passed,
+            duration_ms: 5,
         },
-    ]) {
-        writer.read(&record);
+        Event::ScenarioStarted {
+            scenario: info("a/2"),
+        },
+    ]);
+    assert_eq!(
+        (suite["tests"].as_str(), suite["errors"].as_str()),
+        ("3", "2")
+    );
+    assert_eq!(
+        incomplete(&cases),
+        [
+            pair("a/2", "the run ended while this scenario was running"),
+            pair("a/3", before)
+        ]
+    );
+}
+
+#[test]
+fn a_report_that_cannot_be_opened_is_refused_at_once() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    std::fs::write(dir.path().join("file"), "").expect("file is written");
+    for path in ["file/report.xml", "."] {
+        let refused = Junit::create(&dir.path().join(path), "s");
+        assert!(matches!(refused, Err(Error::Open { .. })), "{path}");
     }
-    let mut text = std::fs::read_to_string(&path).expect("log");
-    text.truncate(text.len() - 10);
-    std::fs::write(&path, &text).expect("truncated log");
-    assert_eq!(crate::log::read(&path).expect("log is readable").len(), 1);
-    std::fs::write(&path, format!("{text}\n{text}")).expect("broken log");
-    assert!(matches!(
-        crate::log::read(&path),
-        Err(crate::log::Error::Line { line: 2, .. })
-    ));
+}
+
+#[test]
+fn a_full_disk_is_told_and_the_device_stays_a_device() {
+    use std::os::unix::fs::FileTypeExt as _;
+    let device = Path::new("/dev/full");
+    let mut junit = Junit::create(device, "s").expect("it can be opened");
+    assert_eq!(junit.failure(), None);
+    junit.read(&records(vec![started()])[0]);
+    let failure = junit.failure().expect("the disk is full");
+    assert!(
+        failure.starts_with("cannot write the JUnit report /dev/full: "),
+        "{failure}"
+    );
+    let kind = std::fs::metadata(device).expect("it is there").file_type();
+    assert!(kind.is_char_device());
+}
+
+#[test]
+fn a_link_leads_to_the_new_report_and_no_draft_is_left() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let (link, target) = (dir.path().join("link.xml"), dir.path().join("target.xml"));
+    std::fs::write(&target, "old").expect("file is written");
+    std::os::unix::fs::symlink("target.xml", &link).expect("link is made");
+    let mut junit = Junit::create(&link, "s").expect("it can be opened");
+    junit.read(&records(vec![started()])[0]);
+    assert_eq!(junit.failure(), None);
+    assert!(link.is_symlink());
+    let text = std::fs::read_to_string(&target).expect("report");
+    assert!(text.contains("<testsuite"), "{text}");
+    let count = std::fs::read_dir(dir.path()).expect("directory").count();
+    assert_eq!(count, 2);
 }

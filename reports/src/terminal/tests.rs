@@ -48,7 +48,7 @@ fn run(verdict: Verdict, outcome: StepOutcome) -> Vec<Event> {
         Event::RunStarted {
             run: "r1".into(),
             version: "0.1".into(),
-            selected: 3,
+            plan: vec![scenario(), scenario(), scenario()],
             facts: BTreeMap::from([("lane".into(), "local".into())]),
         },
         Event::ScenarioStarted {
@@ -85,6 +85,7 @@ fn run(verdict: Verdict, outcome: StepOutcome) -> Vec<Event> {
         Event::RunFinished {
             interrupted: false,
             duration_ms: 61_000,
+            exit_code: 0,
         },
     ]
 }

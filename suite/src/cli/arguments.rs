@@ -22,8 +22,9 @@ Examples:
       one scenario on a cluster that is kept with the stack on it, as often as you like: without set-up, programs that changed are built and restarted
   numaresources-tests --list --label 'feature: containsAny {tmpol, unsched} && !slow'
 
-Exit codes: 0 all passed; 1 set-up failed, or unexpected skips (--strict-skips); 2 a scenario failed; 127 usage error; 130 interrupted.
-Ctrl-C stops the running scenario, undoes what was changed and reports; a second one ends the program at once.";
+Exit codes: 0 all passed; 1 set-up failed, a report cannot be written, or unexpected skips (--strict-skips); 2 a scenario failed; 127 usage error; 130 interrupted.
+Ctrl-C stops the running scenario, undoes what was changed and reports; a second one ends the program at once, and says what is left.
+`numaresources-tests cleanup` puts a cluster back that a killed run left behind.";
 
 /// What `--version` prints after the program's name.
 const BUILD: &str = goflags::build_line!();
@@ -46,6 +47,8 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: Cluster,
     },
+    /// Put a cluster back on which a run ended without undoing its changes, as when it was killed
+    Cleanup(CleanupArgs),
     /// Show a recorded run again, from its event log
     Report {
         /// The event log of a run (events.jsonl)
@@ -67,6 +70,23 @@ pub(super) enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
+}
+
+/// Which run's changes are undone.
+#[derive(Debug, clap::Args)]
+pub(super) struct CleanupArgs {
+    /// Identity of the run [default: every run below the artefacts directory that left something]
+    #[arg(long, value_name = "ID", conflicts_with = "events")]
+    pub(super) run: Option<String>,
+    /// The event log of the run
+    #[arg(long, value_name = "FILE")]
+    pub(super) events: Option<PathBuf>,
+    /// The artefacts directory of the run
+    #[arg(long, value_name = "DIR", default_value = "artifacts")]
+    pub(super) artifacts: PathBuf,
+    /// The kubeconfig file of the cluster [default: that of the run, else KUBECONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
 }
 
 /// Bring a cluster up or down, or look at it
@@ -137,14 +157,8 @@ pub(super) struct RunArgs {
     /// Name of the kept cluster [default: default]
     #[arg(long, value_name = "NAME", help_heading = "Cluster")]
     pub(super) name: Option<String>,
-    /// The kubeconfig file
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "KUBECONFIG",
-        hide_env_values = true,
-        help_heading = "Cluster"
-    )]
+    /// The kubeconfig file [default: those of KUBECONFIG, merged; in a pod with `--cluster kubeconfig` its service account]
+    #[arg(long, value_name = "FILE", help_heading = "Cluster")]
     pub(super) kubeconfig: Option<PathBuf>,
     /// Install the stack where it is missing; what was installed is removed at the end
     #[arg(long, help_heading = "Cluster")]

@@ -119,7 +119,7 @@ async fn install(up: &UpArgs, bin_dir: &Path) -> anyhow::Result<()> {
     let dir = cluster_state::dir(&up.name.root.resolve(), &up.name.name);
     Stack::begin(&dir, up.cluster, bin_dir).map_err(failed)?;
     let options = Options {
-        cluster: ClusterSource::Kubeconfig(dir.join("kubeconfig")),
+        cluster: ClusterSource::Kubeconfig(dir.join("kubeconfig").into()),
         plan: up.plan.clone(),
         ..Options::own(up.cluster, &[])?
     };

@@ -12,15 +12,14 @@ use super::arguments::{RunArgs, SourceName};
 use super::{FAILED, USAGE, print_error};
 use crate::context::chain;
 use crate::interrupt::Interrupt;
+use crate::kubeconfig::Kubeconfig;
 use crate::recorder::Deadlines;
-use crate::run::{self, Outcome, ReportPaths, Run};
+use crate::run::{self, BeginError, Outcome, ReportPaths, Reports, Run};
 use crate::scenario::Scenario;
 use crate::scenarios;
 use crate::setup::{self, ClusterSource, Options};
 use crate::skips::Skips;
-
-/// Exit code of a run that was asked twice to stop.
-const INTERRUPTED: i32 = 130;
+use crate::stop;
 
 /// Largest number of embedded clusters of a run without `--clusters`.
 const MAX_CLUSTERS: usize = 4;
@@ -47,7 +46,7 @@ pub(super) async fn run(args: RunArgs) -> ExitCode {
     if args.list {
         return list(chosen());
     }
-    let options = match options(&args, chosen().count()) {
+    let mut options = match options(&args, chosen().count()) {
         Ok(options) => options,
         Err(message) => return print_error(USAGE, &message),
     };
@@ -57,17 +56,32 @@ pub(super) async fn run(args: RunArgs) -> ExitCode {
         Ok(skips) => skips,
         Err(error) => return print_error(USAGE, &chain(&error)),
     };
-    let paths = ReportPaths::new(&args.artifacts, args.report_file.clone());
+    let paths = ReportPaths::new(&args.artifacts, args.report_file.clone(), &options.run);
+    options.ledger = Some(paths.events());
     if args.dry_run {
         return dry_run(&options, &paths, chosen());
     }
     let terminal = Grouped::new(Terminal::new(anstream::stdout(), args.verbose));
-    let (stream, summary) = match run::stream(&paths, vec![Box::new(terminal)]) {
-        Ok(made) => made,
-        Err(error) => return print_error(FAILED, &chain(&error)),
+    let plan = chosen().map(Scenario::info).collect();
+    let Reports {
+        stream,
+        summary,
+        open,
+    } = match run::begin(&options, plan, &paths, vec![Box::new(terminal)]) {
+        Ok(reports) => reports,
+        Err(error) => {
+            let code = match error {
+                BeginError::Open(_) => USAGE,
+                BeginError::Write(_) => FAILED,
+            };
+            return print_error(code, &format!("{}; nothing was started", chain(&error)));
+        }
     };
     let interrupt = Interrupt::default();
-    let signals = tokio::spawn(handle_signals(interrupt.clone()));
+    let signals = match stop::on_signals(&interrupt, &open, paths.events()) {
+        Ok(signals) => signals,
+        Err(error) => return print_error(FAILED, &format!("signals cannot be heard: {error}")),
+    };
     let run = Run {
         options: &options,
         scenarios: &scenarios,
@@ -79,6 +93,9 @@ pub(super) async fn run(args: RunArgs) -> ExitCode {
     };
     let outcome = Box::pin(run::run(&run, async |_| Ok(()))).await;
     signals.abort();
+    for failure in stream.failures() {
+        print_error(FAILED, &format!("the reports are not complete: {failure}"));
+    }
     if outcome == Outcome::ScenarioFailed
         && summary.with(|summary| summary.counts().passed + summary.counts().failed == 0)
     {
@@ -92,7 +109,9 @@ pub(super) async fn run(args: RunArgs) -> ExitCode {
 
 /// What the command line asks for, with this many scenarios.
 fn options(args: &RunArgs, chosen: usize) -> Result<Options, String> {
-    let default = if args.kubeconfig.is_some() {
+    let kubeconfig = args.kubeconfig.clone().map(Kubeconfig::from);
+    let kubeconfig = kubeconfig.or_else(Kubeconfig::from_environment);
+    let default = if kubeconfig.is_some() {
         SourceName::Kubeconfig
     } else {
         SourceName::Embedded
@@ -101,13 +120,16 @@ fn options(args: &RunArgs, chosen: usize) -> Result<Options, String> {
     if args.name.is_some() && name != SourceName::Kept {
         return Err("--name is the name of a kept cluster: it needs --cluster kept".to_owned());
     }
-    let cluster = match (name, &args.kubeconfig) {
+    let cluster = match (name, kubeconfig.or_else(Kubeconfig::of_pod)) {
         (SourceName::Embedded, _) => ClusterSource::Own(Lane::Embedded),
         (SourceName::Local, _) => ClusterSource::Own(Lane::Local),
-        (SourceName::Kubeconfig, Some(path)) => ClusterSource::Kubeconfig(path.clone()),
-        (SourceName::Kept, _) => ClusterSource::Kubeconfig(kept_kubeconfig(args)?),
+        (SourceName::Kubeconfig, Some(kubeconfig)) => ClusterSource::Kubeconfig(kubeconfig),
+        (SourceName::Kept, _) => ClusterSource::Kubeconfig(kept_kubeconfig(args)?.into()),
         (SourceName::Kubeconfig, None) => {
-            return Err("--cluster kubeconfig needs KUBECONFIG or --kubeconfig".to_owned());
+            return Err(
+                "--cluster kubeconfig needs KUBECONFIG or --kubeconfig, or has to run in a pod"
+                    .to_owned(),
+            );
         }
     };
     let own = matches!(cluster, ClusterSource::Own(_));
@@ -134,6 +156,7 @@ fn options(args: &RunArgs, chosen: usize) -> Result<Options, String> {
         scheduler: args.scheduler_name.clone(),
         deadlines: Deadlines::default().scaled(args.deadline_factor),
         run: setup::new_run_id(),
+        ledger: None,
     })
 }
 
@@ -204,12 +227,12 @@ fn dry_run<'a>(
                 lane.name()
             )
         }
-        ClusterSource::Kubeconfig(path) => format!("the cluster of {}", path.display()),
+        ClusterSource::Kubeconfig(kubeconfig) => format!("that of the {kubeconfig}"),
     };
     let mut text = format!(
         "Cluster: {cluster}\nReport: {}\nEvents: {}\nScenarios:\n",
         paths.report.display(),
-        paths.events().display()
+        paths.latest_events().display()
     );
     for scenario in scenarios {
         text.push_str("  ");
@@ -218,35 +241,4 @@ fn dry_run<'a>(
     }
     let _ = out.write_all(text.as_bytes());
     ExitCode::SUCCESS
-}
-
-/// Ends the run properly at the first signal, and the process at the second one.
-#[expect(
-    clippy::exit,
-    reason = "the user asked twice; a local cluster ends with this process"
-)]
-async fn handle_signals(interrupt: Interrupt) {
-    wait_for_signal().await;
-    interrupt.request_stop();
-    print_error(
-        0,
-        "stopping: the scenario is interrupted and its changes are undone; once more ends at once",
-    );
-    wait_for_signal().await;
-    std::process::exit(INTERRUPTED);
-}
-
-async fn wait_for_signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        result = tokio::signal::ctrl_c() => {
-            if result.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
-        _ = terminate.recv() => {}
-    }
 }

@@ -32,7 +32,7 @@ impl Context {
                 object: ObjectRef::node(node),
                 patch: unschedulable(None),
             },
-        );
+        )?;
         self.patch_node(node, &unschedulable(Some(true))).await
     }
 
@@ -69,7 +69,7 @@ impl Context {
                 key: key.to_owned(),
                 effect: effect.to_owned(),
             },
-        );
+        )?;
         loop {
             let object = nodes.get(node).await?;
             let mut taints = object
@@ -137,7 +137,7 @@ pub async fn label_node(
             object: ObjectRef::node(node),
             patch: json!({"metadata": {"labels": {key: old}}}),
         },
-    );
+    )?;
     let patch = json!({"metadata": {"labels": {key: value}}});
     nodes
         .patch(node, &PatchParams::default(), &Patch::Merge(&patch))

@@ -81,7 +81,7 @@ impl Context {
                 object: reference,
                 patch: json!({"spec": {field: old}}),
             },
-        );
+        )?;
         let patch = Patch::Merge(json!({"spec": {field: new}}));
         api.patch(&name, &PatchParams::default(), &patch).await?;
         Ok(())

@@ -89,6 +89,11 @@ impl Undo {
         }
     }
 
+    /// Returns whether there is anything to do.
+    pub fn is_needed(&self) -> bool {
+        !matches!(self, Self::WithNamespace { .. })
+    }
+
     /// Undoes the change.
     pub async fn run(&self, client: &Client) -> Result<(), Error> {
         match self {

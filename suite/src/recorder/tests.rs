@@ -146,12 +146,13 @@ async fn changes_are_recorded_before_they_are_undone_in_reverse() {
     let recorder = Recorder::new(&stream, "a/b");
     let (client, log) = client(|_, _| not_found());
     for name in ["first", "second"] {
-        recorder.plan(
+        let planned = recorder.plan(
             &format!("create {name}"),
             Undo::Delete {
                 object: ObjectRef::node(name),
             },
         );
+        planned.expect("nothing is written to disk");
     }
     assert!(!recorder.is_clean());
     assert_eq!(recorder.undo_all(&client).await, Vec::<String>::new());
@@ -194,12 +195,13 @@ async fn an_undo_that_fails_does_not_stop_the_others() {
         }
     });
     for name in ["good", "bad"] {
-        recorder.plan(
+        let planned = recorder.plan(
             &format!("create {name}"),
             Undo::Delete {
                 object: ObjectRef::node(name),
             },
         );
+        planned.expect("nothing is written to disk");
     }
     let failed = recorder.undo_all(&client).await;
     assert_eq!(failed.len(), 1);
@@ -209,4 +211,40 @@ async fn an_undo_that_fails_does_not_stop_the_others() {
         failed[0]
     );
     assert!(recorder.is_clean());
+}
+
+#[tokio::test]
+async fn a_change_whose_undo_is_not_on_disk_must_not_be_made() {
+    struct Full;
+    impl reports::stream::Reader for Full {
+        fn read(&mut self, _: &reports::event::Record) {}
+        fn secure(&mut self) -> Result<(), String> {
+            Err("the disk is full".to_owned())
+        }
+    }
+    let stream = Stream::new(vec![Box::new(Full)]);
+    let recorder = Recorder::new(&stream, "a/b");
+    let planned = recorder.plan_creation(&ObjectRef::node("n"));
+    let failure = planned.expect_err("it is not on disk").into_failure("");
+    assert_eq!(
+        failure.message,
+        "create Node n: not done, because its undo cannot be recorded: the disk is full"
+    );
+    // what the deletion of a namespace undoes needs no undo of its own
+    let object = ObjectRef::node("n");
+    let planned = recorder.plan("create Pod", Undo::WithNamespace { object });
+    planned.expect("nothing has to be on disk");
+}
+
+#[tokio::test]
+async fn changes_that_are_kept_are_none_to_undo() {
+    let (stream, events) = stream();
+    let recorder = Recorder::new(&stream, "setup");
+    let planned = recorder.plan_creation(&ObjectRef::node("n"));
+    planned.expect("nothing is written to disk");
+    recorder.keep_all();
+    assert!(recorder.is_clean());
+    let last = events.with(|events| events.0.last().cloned());
+    let unit = "setup".to_owned();
+    assert_eq!(last, Some(Event::ChangesKept { unit }));
 }

@@ -83,7 +83,7 @@ async fn owned_objects_are_restored(ctx: &Context) -> Result<(), StepError> {
                 object: reference,
                 patch: json!({"data": {"somekey": null}}),
             },
-        );
+        )?;
         let patch = Patch::Merge(json!({"data": {"somekey": "somevalue"}}));
         maps.patch(names::SCHEDULER_CONFIG_MAP, &PatchParams::default(), &patch)
             .await?;
@@ -122,7 +122,7 @@ async fn owned_objects_are_restored(ctx: &Context) -> Result<(), StepError> {
                 object: reference,
                 patch: json!({"spec": {"template": {"spec": old}}}),
             },
-        );
+        )?;
         let changed = json!({"hostname": "newhostname", "containers": containers});
         let patch = Patch::Merge(json!({"spec": {"template": {"spec": changed}}}));
         deployments(ctx)

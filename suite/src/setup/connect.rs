@@ -1,17 +1,13 @@
 //! Connects to a cluster, and checks whether it may be used.
 
-use std::path::Path;
-
 use api::labels;
 use api::openshift::config::{self, Infrastructure};
 use api::openshift::machine_config;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, ResourceExt};
+use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use crate::context::chain;
 use crate::environment::{Environment, Place, Platform};
 use crate::recorder::Recorder;
 use crate::step::StepError;
@@ -26,22 +22,6 @@ pub const ALLOW_COMMAND: &str =
 pub const ALLOW_ALL: (&str, &str) = (ALLOW_LABEL, INSTALL);
 const MARKED: &str = "kube-system";
 const INSTALL: &str = "install";
-
-/// Returns a client for the current context of a kubeconfig file.
-pub(super) async fn client(path: &Path) -> Result<Client, StepError> {
-    let wrong = |error: &dyn std::error::Error| {
-        StepError::fail(format!(
-            "the kubeconfig {} cannot be used: {}",
-            path.display(),
-            chain(error)
-        ))
-    };
-    let file = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
-    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-        .await
-        .map_err(|error| wrong(&error))?;
-    Client::try_from(config).map_err(|error| wrong(&error))
-}
 
 /// Returns the version of the API server.
 pub(super) async fn version(recorder: &Recorder, client: &Client) -> Result<String, StepError> {
@@ -232,25 +212,5 @@ mod tests {
         let node = json!({"metadata": {"name": "n", "labels": labels}, "spec": {"taints": taints}});
         let node: Node = serde_json::from_value(node).expect("a node");
         assert_eq!(takes_pods(&[node]), expected);
-    }
-
-    #[tokio::test]
-    async fn a_kubeconfig_that_is_none_is_named_with_the_reason() {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let path = dir.path().join("kubeconfig");
-        std::fs::write(&path, "apiVersion: v1\nkind: Config\n").expect("file is written");
-        let failure = client(&path)
-            .await
-            .err()
-            .expect("it has no context")
-            .into_failure("");
-        assert!(
-            failure.message.starts_with(&format!(
-                "the kubeconfig {} cannot be used: ",
-                path.display()
-            )),
-            "{}",
-            failure.message
-        );
     }
 }

@@ -88,7 +88,7 @@ async fn deploy(options: &Options, recorder: &Recorder, client: &Client) -> Resu
     recorder.plan(
         &format!("create Namespace {name}"),
         Undo::DeleteNamespace { name: name.clone() },
-    );
+    )?;
     Api::<Namespace>::all(client.clone())
         .create(&PostParams::default(), &namespace)
         .await?;
@@ -205,7 +205,7 @@ impl Make<'_> {
             Undo::WithNamespace {
                 object: reference.clone(),
             },
-        );
+        )?;
         Api::<K>::namespaced(self.client.clone(), self.namespace)
             .create(&PostParams::default(), &object)
             .await?;

@@ -134,7 +134,7 @@ async fn create_absent(
             object: reference.clone(),
         }
     };
-    recorder.plan(&format!("create {reference}"), undo);
+    recorder.plan(&format!("create {reference}"), undo)?;
     // a new namespace refuses objects for a moment
     recorder
         .until(&what, options.deadlines.installed, async || {
@@ -163,7 +163,7 @@ async fn resources(recorder: &Recorder, client: &Client) -> Result<(), StepError
             ..NumaResourcesOperatorSpec::default()
         };
         let object = NumaResourcesOperator::new(names::OPERATOR_CR, spec);
-        recorder.plan_creation(&ObjectRef::of(&object));
+        recorder.plan_creation(&ObjectRef::of(&object))?;
         created(operators.create(&PostParams::default(), &object).await)?;
     }
     let schedulers: Api<NumaResourcesScheduler> = Api::all(client.clone());
@@ -173,7 +173,7 @@ async fn resources(recorder: &Recorder, client: &Client) -> Result<(), StepError
             ..NumaResourcesSchedulerSpec::default()
         };
         let object = NumaResourcesScheduler::new(names::SCHEDULER_CR, spec);
-        recorder.plan_creation(&ObjectRef::of(&object));
+        recorder.plan_creation(&ObjectRef::of(&object))?;
         created(schedulers.create(&PostParams::default(), &object).await)?;
     }
     Ok(())
@@ -224,7 +224,7 @@ mod tests {
 
     fn options() -> Options {
         Options {
-            cluster: ClusterSource::Kubeconfig("x".into()),
+            cluster: ClusterSource::Kubeconfig(std::path::PathBuf::from("x").into()),
             install: false,
             run: "run".to_owned(),
             ..Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong")

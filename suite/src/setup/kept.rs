@@ -15,18 +15,19 @@ use serde::{Deserialize, Serialize};
 use testbed::lane::Lane;
 
 use super::reference::Reference;
-use super::{Options, available, connect, manifests};
+use super::{Options, available, manifests};
 use crate::binaries::{self, Build, OPERATOR, PROGRAMS, SCHEDULER, TESTBED};
 use crate::context::chain;
 use crate::context::checks::{Rollout, describe, is_ready};
 use crate::context::stack::Component;
+use crate::kubeconfig::Kubeconfig;
 use crate::recorder::{PollResult, Recorder};
 use crate::step::StepError;
 
 /// Name of the record in the cluster's directory.
 const FILE: &str = "stack.json";
 /// Used as the run's identity when a kept stack is installed, because it belongs to no run.
-pub(super) const RUN: &str = "stack";
+pub(super) const RUN: &str = crate::claim::KEPT;
 /// Advice for everything that cannot change on a running cluster.
 const RECREATE_ADVICE: &str =
     "create the cluster again (`cluster down`, then `cluster up --with-stack`)";
@@ -215,7 +216,9 @@ pub(super) async fn is_running(
 
 /// Describes in one line whether the stack on a cluster is available now, by the conditions of its resources.
 pub async fn availability(kubeconfig: &Path) -> String {
-    let unavailable = async { available::unavailable(&connect::client(kubeconfig).await?).await };
+    let unavailable = async {
+        available::unavailable(&Kubeconfig::from(kubeconfig.to_owned()).client().await?).await
+    };
     match tokio::time::timeout(AVAILABILITY_TIMEOUT, unavailable).await {
         Ok(Ok(None)) => "the stack is available".to_owned(),
         Ok(Ok(Some(why))) => format!("the stack is not available: {why}"),

@@ -65,7 +65,7 @@ async fn configure(
     }))
     .map_err(|error| StepError::fail(format!("no KubeletConfig for pool {pool}: {error}")))?;
     let before = machine_pools::configuration(client, pool).await?;
-    recorder.plan_creation(&ObjectRef::of(&config));
+    recorder.plan_creation(&ObjectRef::of(&config))?;
     Api::<KubeletConfig>::all(client.clone())
         .create(&PostParams::default(), &config)
         .await?;

@@ -28,7 +28,7 @@ use futures::future::FutureExt;
 use reports::event::Verdict;
 use reports::terminal::Terminal;
 use suite::interrupt::Interrupt;
-use suite::run::{started, stream};
+use suite::run::begin;
 use suite::scenario::Scenario;
 use suite::session::{Session, StartError};
 use suite::setup::Options;
@@ -47,10 +47,6 @@ fn every_nrt_equals_machine_and_state_files_for_random_pod_sequences() {
             u32::try_from(sequences).expect("a small number of sequences")
         }),
     };
-    let paths = report_paths("accounting");
-    let terminal = Terminal::new(anstream::stderr(), false);
-    let (stream, _) =
-        stream(&paths, vec![Box::new(terminal)]).expect("the artefacts directory is writable");
     let dir = tempfile::tempdir().expect("temporary directory");
     let file = dir.path().join("nodes.yaml");
     nodes::write(&file).expect("the directory is writable");
@@ -59,7 +55,11 @@ fn every_nrt_equals_machine_and_state_files_for_random_pod_sequences() {
         ..Options::own(lane::Lane::Local, &[]).expect("no flag is wrong")
     };
     options.plan.nodes = Some(file);
-    stream.emit(started(&options, 1, &paths));
+    let paths = report_paths("accounting", &options);
+    let terminal = Terminal::new(anstream::stderr(), false);
+    let stream = begin(&options, Vec::new(), &paths, vec![Box::new(terminal)])
+        .expect("the artefacts directory is writable")
+        .stream;
     let verdict = runtime().block_on(async {
         let interrupt = Interrupt::default();
         let session = match Session::start(&options, &stream, &interrupt, &paths.artifacts).await {

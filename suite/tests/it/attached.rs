@@ -161,7 +161,8 @@ fn changes(before: &BTreeSet<String>, after: &BTreeSet<String>) -> Vec<String> {
 /// Returns the ids of the scenarios whose verdict matches, from the event log.
 fn ids(artifacts: &Path, matches: impl Fn(&Verdict) -> bool) -> BTreeSet<String> {
     let records = reports::log::read(&artifacts.join("nrop/events.jsonl"))
-        .expect("the event log is readable");
+        .expect("the event log is readable")
+        .records;
     records
         .into_iter()
         .filter_map(|record| match record.event {

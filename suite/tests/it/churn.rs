@@ -18,13 +18,12 @@ use cluster_faults::{Disturbance, Faults};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use suite::context::checks::node_of;
-use suite::run;
 use suite::setup::Options;
 use testbed::lane;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::harness::{report_paths, runtime, start};
+use crate::harness::{begin, report_paths, runtime, start};
 
 /// Number of clients that each run one pod after another. Together they request more than the cluster has.
 const CLIENTS: u64 = 20;
@@ -75,9 +74,9 @@ fn run_on(lane: lane::Lane, schedulers: Schedulers) {
 }
 
 async fn check(lane: lane::Lane, schedulers: Schedulers) {
-    let paths = report_paths(&format!("churn/{}/{schedulers:?}", lane.name()));
-    let (stream, _) = run::stream(&paths, Vec::new()).expect("the artefacts directory is writable");
     let options = Options::own(lane, &[]).expect("no flag is wrong");
+    let paths = report_paths(&format!("churn/{}/{schedulers:?}", lane.name()), &options);
+    let stream = begin(&options, &paths);
     let session = start(&options, &stream, &paths).await;
     let cluster = session.own().expect("the cluster is this run's");
     let churn = Churn::new(cluster.client()).await;

@@ -21,6 +21,7 @@ fn tests(dir: &TempDir) -> Command {
     command
         .current_dir(dir.path())
         .env_remove("KUBECONFIG")
+        .env_remove("KUBERNETES_SERVICE_HOST")
         .env("XDG_STATE_HOME", dir.path().join("state"));
     command
 }
@@ -56,6 +57,87 @@ fn senseless_command_lines_are_usage_errors(#[case] arguments: &[&str], #[case] 
     let text = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
     assert!(text.contains(message), "{message:?} is not in {text}");
     assert!(is_empty(&dir));
+}
+
+#[test]
+fn a_report_that_cannot_be_opened_is_a_usage_error() {
+    let dir = dir();
+    let output = tests(&dir)
+        .args(["byres/cpu-decides", "--report-file", "/dev/null/report.xml"])
+        .assert()
+        .code(127);
+    let text = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(
+        text.contains("cannot open the JUnit report /dev/null/report.xml: "),
+        "{text}"
+    );
+    assert!(is_empty(&dir));
+}
+
+#[test]
+fn a_full_disk_is_told_before_anything_starts() {
+    let dir = dir();
+    let output = tests(&dir)
+        .args(["byres/cpu-decides", "--report-file", "/dev/full"])
+        .assert()
+        .code(1);
+    let text = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(
+        text.contains("cannot write the JUnit report /dev/full: "),
+        "{text}"
+    );
+    assert!(text.contains("nothing was started"), "{text}");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_any_more_fails_the_run() {
+    let dir = dir();
+    // files may have 8 blocks: enough for the beginning of the log
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 8; exec {} byres/cpu-decides",
+        env!("CARGO_BIN_EXE_numaresources-tests")
+    );
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(dir.path())
+        .env("KUBECONFIG", dir.path().join("none"))
+        .assert()
+        .code(1);
+    let text = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(
+        text.contains("the reports are not complete: cannot write the event log "),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_empty_kubeconfig_variable_counts_as_unset() {
+    let dir = dir();
+    let output = tests(&dir)
+        .env("KUBECONFIG", "")
+        .args(["--dry-run", "byres/cpu-decides"])
+        .assert()
+        .success();
+    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    assert!(text.starts_with("Cluster: one of our own"), "{text}");
+}
+
+#[test]
+fn a_pod_uses_its_service_account_if_no_file_is_named() {
+    let dir = dir();
+    let mut command = tests(&dir);
+    command
+        .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        .env("KUBERNETES_SERVICE_PORT", "1");
+    let output = command
+        .args(["--cluster", "kubeconfig", "byres/cpu-decides"])
+        .assert()
+        .code(1);
+    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    assert!(
+        text.contains("the service account of this pod cannot be used: "),
+        "{text}"
+    );
 }
 
 #[test]
@@ -148,9 +230,62 @@ fn a_file_that_is_no_event_log_is_refused() {
     let output = tests(&dir).args(["report", "x"]).assert().code(1);
     let text = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
     assert!(
-        text.contains("line 1 of the event log x is not a record"),
+        text.contains("x is no event log: none of its lines is a record"),
         "{text}"
     );
+}
+
+#[test]
+fn a_damaged_log_is_shown_as_far_as_it_goes() {
+    let dir = dir();
+    tests(&dir)
+        .env("KUBECONFIG", dir.path().join("none"))
+        .args(["byres/cpu-decides"])
+        .assert()
+        .code(1);
+    let log = std::fs::read_to_string(dir.path().join("artifacts/nrop/events.jsonl"))
+        .expect("the log is there");
+    let last = log.trim_end().rfind('\n').expect("several lines") + 1;
+    let [begun, end] = [&log[..last], &log[last..]];
+    for (name, text, code, said) in [
+        (
+            "damaged",
+            format!("{begun}\0garbage\n{end}"),
+            1,
+            "1 lines of damaged are no records",
+        ),
+        ("killed", begun.to_owned(), 130, "the log is unfinished"),
+    ] {
+        std::fs::write(dir.path().join(name), text).expect("file is written");
+        let output = tests(&dir).args(["report", name]).assert().code(code);
+        let text = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+        assert!(text.contains(said), "{said:?} is not in {text}");
+    }
+}
+
+#[test]
+fn cleanup_says_where_it_looked_for_runs() {
+    let dir = dir();
+    let output = tests(&dir).args(["cleanup"]).assert().code(1);
+    let text = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(text.contains("there are no runs below artifacts"), "{text}");
+    tests(&dir)
+        .env("KUBECONFIG", dir.path().join("none"))
+        .args(["byres/cpu-decides"])
+        .assert()
+        .code(1);
+    let output = tests(&dir).args(["cleanup"]).assert().success();
+    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    assert!(
+        text.contains("no run below artifacts left anything"),
+        "{text}"
+    );
+    let output = tests(&dir)
+        .args(["cleanup", "--run", "none"])
+        .assert()
+        .code(1);
+    let text = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(text.contains("there is no event log of run none"), "{text}");
 }
 
 #[test]

@@ -15,15 +15,15 @@ use api::names;
 use cluster_faults::{Process, Schedule, Targets};
 use cri_runtime::control::State;
 use suite::scenario::Scenario;
+use suite::scenarios;
 use suite::select::Selection;
 use suite::session::Session;
 use suite::setup::Options;
-use suite::{run, scenarios};
 use testbed::embedded::EmbeddedCluster;
 use testbed::lane;
 use tokio::sync::watch;
 
-use crate::harness::{describe, number, report_paths, runtime, start};
+use crate::harness::{begin, describe, number, report_paths, runtime, start};
 
 /// Least duration of the faults in seconds, unless the environment sets another.
 const SECONDS: u64 = 30;
@@ -41,8 +41,6 @@ fn bad_days_change_no_verdict_of_tier0() {
 }
 
 async fn check(seed: u64, length: Duration) {
-    let paths = report_paths("disturbed");
-    let (stream, _) = run::stream(&paths, Vec::new()).expect("the artefacts directory is writable");
     let scenarios = scenarios::all();
     let selection = Selection {
         labels: Some("tier0 && !openshift".to_owned()),
@@ -55,7 +53,8 @@ async fn check(seed: u64, length: Duration) {
         .filter_map(|(scenario, selected)| selected.then_some(scenario))
         .collect();
     let options = Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong");
-    stream.emit(run::started(&options, chosen.len(), &paths));
+    let paths = report_paths("disturbed", &options);
+    let stream = begin(&options, &paths);
     let session = start(&options, &stream, &paths).await;
     let cluster = session
         .own()

@@ -10,7 +10,7 @@ use kube::{Client, Config};
 use reports::event::Verdict;
 use reports::stream::Stream;
 use suite::interrupt::Interrupt;
-use suite::run::{self, Outcome, ReportPaths, Run};
+use suite::run::{self, Outcome, ReportPaths, Reports, Run};
 use suite::scenarios;
 use suite::select::Selection;
 use suite::session::Session;
@@ -59,8 +59,15 @@ pub(crate) fn transcript(output: &Output) -> String {
 }
 
 /// Returns the paths of a test's reports. Tests run in parallel, so each of them uses another directory.
-pub(crate) fn report_paths(test: &str) -> ReportPaths {
-    ReportPaths::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(test), None)
+pub(crate) fn report_paths(test: &str, options: &Options) -> ReportPaths {
+    let artifacts = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    ReportPaths::new(&artifacts, None, &options.run)
+}
+
+/// Opens the reports of a test that runs scenarios itself.
+pub(crate) fn begin(options: &Options, paths: &ReportPaths) -> Stream {
+    let reports = run::begin(options, Vec::new(), paths, Vec::new());
+    reports.expect("the artefacts directory is writable").stream
 }
 
 /// Returns the value of an environment variable that is a number, if it is set.
@@ -139,11 +146,15 @@ async fn run_with_skips(
     skips: Option<&Skips>,
     prepare: impl AsyncFn(&Session) -> Result<(), String>,
 ) -> CompletedRun {
-    let paths = report_paths(test);
-    let (stream, summary) =
-        run::stream(&paths, Vec::new()).expect("the artefacts directory is writable");
+    let paths = report_paths(test, options);
     let scenarios = scenarios::all();
     let selected = selection.apply(&scenarios).expect("something is selected");
+    let plan = scenarios.iter().zip(&selected);
+    let plan = plan.filter_map(|(scenario, selected)| selected.then(|| scenario.info()));
+    let Reports {
+        stream, summary, ..
+    } = run::begin(options, plan.collect(), &paths, Vec::new())
+        .expect("the artefacts directory is writable");
     let run = Run {
         options,
         scenarios: &scenarios,

@@ -96,7 +96,7 @@ async fn scenarios(kubeconfig: &Path) -> Outcome {
         ..Selection::default()
     };
     let options = Options {
-        cluster: setup::ClusterSource::Kubeconfig(kubeconfig.to_owned()),
+        cluster: setup::ClusterSource::Kubeconfig(kubeconfig.to_owned().into()),
         ..Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong")
     };
     let completed = run_scenarios("permissions", &options, &selection, async |_| Ok(())).await;

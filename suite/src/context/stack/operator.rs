@@ -52,7 +52,7 @@ impl Context {
     /// Returns its old state.
     pub async fn remove_operator_resource(&self) -> Result<NumaResourcesOperator, StepError> {
         let object = self.operator_resource().await?;
-        self.recorder.plan_deletion(&object);
+        self.recorder.plan_deletion(&object)?;
         self.operators()
             .delete(names::OPERATOR_CR, &DeleteParams::default())
             .await?;
@@ -110,7 +110,7 @@ impl Context {
                 object: reference,
                 patch: template(json!(containers)),
             },
-        );
+        )?;
         let patch = Patch::Merge(template(json!(changed)));
         deployments
             .patch(names::OPERATOR_DEPLOYMENT, &PatchParams::default(), &patch)

@@ -82,7 +82,7 @@ impl Context {
     /// which runs at the end in any case.
     pub async fn remove_scheduler(&self) -> Result<Undo, StepError> {
         let object = self.scheduler_resource().await?;
-        let undo = self.recorder.plan_deletion(&object);
+        let undo = self.recorder.plan_deletion(&object)?;
         self.schedulers()
             .delete(names::SCHEDULER_CR, &DeleteParams::default())
             .await?;

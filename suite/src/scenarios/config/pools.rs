@@ -86,7 +86,7 @@ impl<'a> Kubelets<'a> {
                 object: reference,
                 patch: patch(old.unwrap_or_default()),
             },
-        );
+        )?;
         let before = machine_pools::configuration(&ctx.client(), &self.pool).await?;
         let wanted = Patch::Merge(patch(json!(value)));
         configs
@@ -200,7 +200,7 @@ pub(super) async fn move_node(
             object: ObjectRef::node(node),
             patch: labels(to, Some(from)),
         },
-    );
+    )?;
     Api::<Node>::all(ctx.client())
         .patch(
             node,

@@ -128,7 +128,7 @@ async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), StepError> {
             object: reference,
             patch: patch(json!(old)),
         },
-    );
+    )?;
     for (profile, wanted) in [(&other, json!({"type": other.name})), (&now, json!(old))] {
         ctx.step(
             format!("exporters serve as {} requires", profile.name),

@@ -168,7 +168,7 @@ async fn operator_loses_its_lease(ctx: &Context) -> Result<(), StepError> {
     })
     .await?;
     ctx.step("what it installed is deleted, and comes back", async {
-        ctx.recorder.plan_deletion(&service);
+        ctx.recorder.plan_deletion(&service)?;
         services
             .delete(&service.name_any(), &DeleteParams::default())
             .await?;

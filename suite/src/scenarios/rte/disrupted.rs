@@ -50,7 +50,7 @@ async fn definition_is_missed(ctx: &Context) -> Result<(), StepError> {
         .await?;
     let definitions = Api::<CustomResourceDefinition>::all(ctx.client());
     let definition = definitions.get(DEFINITION).await?;
-    let undo = ctx.recorder.plan_deletion(&definition);
+    let undo = ctx.recorder.plan_deletion(&definition)?;
     ctx.step("the definition of NRTs is deleted", async {
         definitions
             .delete(DEFINITION, &DeleteParams::default())
@@ -129,7 +129,7 @@ async fn stop(ctx: &Context, operator: &Deployment) -> Result<(), StepError> {
             object: reference,
             patch: json!({"spec": {"replicas": replicas(operator)}}),
         },
-    );
+    )?;
     scale(ctx, operator, 0).await?;
     let selector = operator.spec.as_ref().map(|spec| &spec.selector);
     let labels = selector.and_then(|selector| selector.match_labels.as_ref());

@@ -121,7 +121,7 @@ async fn log_level_is_changed(ctx: &Context) -> Result<(), StepError> {
             object: reference,
             patch: json!({"spec": {"logLevel": old}}),
         },
-    );
+    )?;
     ctx.step("the level is Trace, and exporters follow", async {
         let patch = json!({"spec": {"logLevel": "Trace"}});
         operators(ctx)
@@ -262,7 +262,7 @@ async fn config_map_is_kept(ctx: &Context) -> Result<(), StepError> {
             object: reference,
             patch: json!({"data": map.data}),
         },
-    );
+    )?;
     ctx.step(format!("cleared, {name} is filled again"), async {
         let clear = json!({"data": null});
         namespaced

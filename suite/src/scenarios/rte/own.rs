@@ -82,7 +82,7 @@ pub(super) async fn start(
         spec: Some(spec),
         status: None,
     };
-    ctx.recorder.plan_creation(&ObjectRef::of(&pod));
+    ctx.recorder.plan_creation(&ObjectRef::of(&pod))?;
     let pods: Api<Pod> = Api::namespaced(ctx.client(), &namespace);
     Ok(pods.create(&PostParams::default(), &pod).await?)
 }

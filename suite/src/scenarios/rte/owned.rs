@@ -40,7 +40,7 @@ async fn node_is_owner(ctx: &Context) -> Result<(), StepError> {
             object: reference,
             patch: json!({"metadata": {"ownerReferences": null}}),
         },
-    );
+    )?;
     ctx.step("an exporter that sets owners publishes once", async {
         let arguments = ["--oneshot", "--add-nrt-owner=true"];
         let pod = own::start(ctx, "owner", &name, &arguments).await?;
