@@ -241,6 +241,14 @@ impl Metrics {
             .inc();
     }
 
+    /// Records that an event or condition was not written, because too many wait to be.
+    pub fn write_dropped(&self, kind: Written) {
+        let result = "dropped";
+        self.writes
+            .get_or_create(&WriteLabels { kind, result })
+            .inc();
+    }
+
     /// Records that a watch failed and is restarted.
     pub fn watch_error(&self, kind: &'static str) {
         self.watch_errors.get_or_create(&KindLabel { kind }).inc();

@@ -5,6 +5,7 @@
 //! - [`selector`]: label and node selectors.
 //! - [`volume_source`]: what a node attaches for a volume.
 //! - [`cluster`]: nodes ([`node`]) and the pods on them; [`group_kind`]: the kinds that say which pods belong together; [`storage`]: volumes, claims and what they depend on.
+//! - [`totals`]: sums of requests.
 //! - [`touched`]: which nodes changed since they were last read.
 
 pub mod cluster;
@@ -14,5 +15,6 @@ pub mod node;
 pub mod pod;
 pub mod selector;
 pub mod storage;
+pub mod totals;
 pub mod touched;
 pub mod volume_source;

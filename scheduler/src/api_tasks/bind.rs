@@ -42,10 +42,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the pod may have been bound in spite of the error.
+    /// Returns whether the pod may have been bound in spite of the error. A conflict is also the answer to a binding that was sent again, by the
+    /// client or by a proxy, after the answer to the first was lost.
     fn may_have_succeeded(&self) -> bool {
         match self {
-            Self::Refused { source, .. } => is_transient(source),
+            Self::Refused { source, .. } => is_transient(source) || is_conflict(source),
             Self::Timeout { .. } => true,
             Self::Volumes(_) => false,
         }
@@ -89,6 +90,10 @@ pub async fn bind(client: Client, pod: &PodKey, uid: &str, node: &str) -> Result
     Err(error)
 }
 
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
 /// Returns whether the pod of that uid is bound to that node. If that cannot be read, the watch reports it later.
 async fn has_node(api: &Api<WirePod>, name: &str, uid: &str, node: &str) -> bool {
     let pod = retried(|| api.get(name)).await;
@@ -96,4 +101,56 @@ async fn has_node(api: &Api<WirePod>, name: &str, uid: &str, node: &str) -> bool
         pod.metadata.uid.as_deref() == Some(uid)
             && pod.spec.and_then(|spec| spec.node_name).as_deref() == Some(node)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Builds a client of an API server that answers bindings with this code, and has the pod of uid `u` on this node.
+    fn mk_client(code: u16, node: &'static str) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let (status, body) = if request.method() == Method::POST {
+                let failure = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "code": code});
+                (code, failure)
+            } else {
+                let metadata = json!({"name": "p", "namespace": "ns", "uid": "u"});
+                let spec = json!({"nodeName": node, "containers": []});
+                (200, json!({"metadata": metadata, "spec": spec}))
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            let response = Response::builder().status(status).body(body);
+            Ok::<_, Infallible>(response.expect("a response"))
+        });
+        Client::new(service, "default")
+    }
+
+    #[rstest]
+    #[case::committed_and_sent_again(409, "n", "u", true)]
+    #[case::bound_elsewhere(409, "other", "u", false)]
+    #[case::of_a_namesake(409, "n", "v", false)]
+    #[case::committed_without_an_answer(504, "n", "u", true)]
+    #[case::not_committed(504, "", "u", false)]
+    #[case::forbidden(403, "n", "u", false)]
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_binding_counts_if_the_pod_has_the_node_all_the_same(
+        #[case] code: u16,
+        #[case] node: &'static str,
+        #[case] uid: &str,
+        #[case] expected: bool,
+    ) {
+        let pod = PodKey {
+            namespace: "ns".to_owned(),
+            name: "p".to_owned(),
+        };
+        let result = bind(mk_client(code, node), &pod, uid, "n").await;
+        assert_eq!(result.is_ok(), expected, "{result:?}");
+    }
 }

@@ -1,12 +1,15 @@
 //! How decisions become visible: events and the `PodScheduled` condition (scheduler.md 7.7).
 //!
 //! A few workers write concurrently with the scheduling. All reports about one pod go to one worker in order. If a worker falls behind,
-//! a newer condition replaces an older one and repeated events are only counted, so the backlog is bounded by the number of pods.
+//! a newer condition replaces an older one and repeated events are only counted as soon as they are sent, and beyond [`MOST_EVENTS`] and
+//! [`MOST_STATUSES`] reports are dropped and counted: the next attempt tells the same again.
 //!
 //! In reading order: `content` (what is told about a pod), this file (how it is written).
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
 use content::{MAX_NOTE_LENGTH, shortened};
@@ -15,6 +18,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -32,11 +36,25 @@ const WORKERS: usize = 8;
 /// Idle time after which a series of events ends; the next equal event starts a new series.
 const SERIES_TIMEOUT: Duration = Duration::from_mins(6);
 
+/// Largest number of different events that wait for one worker. A client with 50 requests a second needs minutes for those of all workers.
+const MOST_EVENTS: usize = 1_000;
+/// Largest number of pods whose status waits for one worker.
+const MOST_STATUSES: usize = 5_000;
+
 /// Accepts reports about decisions. When all clones are dropped, the workers finish their work and end.
 #[derive(Clone)]
 pub struct Reporter {
-    workers: Vec<mpsc::UnboundedSender<Report>>,
+    workers: Vec<Inbox>,
     hasher: RandomState,
+    metrics: Metrics,
+}
+
+/// What waits for one worker.
+#[derive(Clone)]
+struct Inbox {
+    waiting: Arc<Mutex<Batch>>,
+    /// Wakes the worker. It ends when all senders are gone.
+    wake: mpsc::Sender<()>,
 }
 
 impl Reporter {
@@ -44,28 +62,34 @@ impl Reporter {
     pub fn start(client: &Client, host: &str, metrics: &Metrics, tasks: &mut JoinSet<()>) -> Self {
         let workers = (0..WORKERS)
             .map(|_| {
-                let (sender, reports) = mpsc::unbounded_channel();
+                let (wake, woken) = mpsc::channel(1);
+                let waiting = Arc::new(Mutex::new(Batch::default()));
                 let worker = Worker {
                     client: client.clone(),
                     host: host.to_owned(),
                     metrics: metrics.clone(),
                     series: HashMap::new(),
                 };
-                tasks.spawn(worker.run(reports));
-                sender
+                tasks.spawn(worker.run(Arc::clone(&waiting), woken));
+                Inbox { waiting, wake }
             })
             .collect();
         Self {
             workers,
             hasher: RandomState::new(),
+            metrics: metrics.clone(),
         }
     }
 
     /// Hands a report to the worker of its pod.
     pub fn send(&self, report: Report) {
         let index = self.hasher.hash_one(&report.subject().key) as usize % self.workers.len();
-        // A worker ends only after this sender is gone, or with the process.
-        drop(self.workers[index].send(report));
+        let inbox = &self.workers[index];
+        if let Err(dropped) = inbox.waiting.lock().add(report) {
+            self.metrics.write_dropped(dropped);
+        }
+        // Full: the worker is about to look. Closed: the process ends.
+        drop(inbox.wake.try_send(()));
     }
 }
 
@@ -77,31 +101,68 @@ struct Series {
     last: Instant,
 }
 
+/// Reports that were not written yet.
 #[derive(Default)]
 struct Batch {
-    events: Vec<(SeriesKey, Facts, i32)>,
+    events: HashMap<SeriesKey, WaitingEvent>,
     statuses: HashMap<Subject, Status>,
+    /// Number of events that were ever added.
+    added: u64,
+}
+
+struct WaitingEvent {
+    /// Position among all events.
+    position: u64,
+    facts: Facts,
+    count: i32,
 }
 
 impl Batch {
-    fn add(&mut self, report: Report) {
+    /// Adds a report. Returns what was dropped, if there was no room.
+    fn add(&mut self, report: Report) -> Result<(), Written> {
         match report {
             Report::Event {
                 subject,
                 kind,
                 facts,
             } => {
-                let key = (subject, kind);
-                match self.events.iter_mut().find(|(other, _, _)| *other == key) {
-                    Some((_, _, count)) => *count += 1,
-                    None => self.events.push((key, facts, 1)),
+                let is_full = self.events.len() >= MOST_EVENTS;
+                match self.events.entry((subject, kind)) {
+                    Entry::Occupied(mut waiting) => {
+                        let waiting = waiting.get_mut();
+                        waiting.count = waiting.count.saturating_add(1);
+                    }
+                    Entry::Vacant(_) if is_full => return Err(Written::Event),
+                    Entry::Vacant(place) => {
+                        self.added += 1;
+                        place.insert(WaitingEvent {
+                            position: self.added,
+                            facts,
+                            count: 1,
+                        });
+                    }
                 }
             }
-            Report::Status { subject, status } => match self.statuses.get_mut(&subject) {
-                Some(waiting) => waiting.replace(status),
-                None => drop(self.statuses.insert(subject, status)),
-            },
+            Report::Status { subject, status } => {
+                let is_full = self.statuses.len() >= MOST_STATUSES;
+                match self.statuses.entry(subject) {
+                    Entry::Occupied(mut waiting) => waiting.get_mut().replace(status),
+                    Entry::Vacant(_) if is_full => return Err(Written::Condition),
+                    Entry::Vacant(place) => drop(place.insert(status)),
+                }
+            }
         }
+        Ok(())
+    }
+
+    /// Returns the events, oldest first.
+    fn events(self) -> Vec<(SeriesKey, Facts, i32)> {
+        let mut events: Vec<_> = self.events.into_iter().collect();
+        events.sort_by_key(|(_, event)| event.position);
+        let parts = events
+            .into_iter()
+            .map(|(key, event)| (key, event.facts, event.count));
+        parts.collect()
     }
 }
 
@@ -113,17 +174,13 @@ struct Worker {
 }
 
 impl Worker {
-    async fn run(mut self, mut reports: mpsc::UnboundedReceiver<Report>) {
-        while let Some(first) = reports.recv().await {
-            let mut batch = Batch::default();
-            batch.add(first);
-            while let Ok(next) = reports.try_recv() {
-                batch.add(next);
-            }
-            for (subject, status) in batch.statuses {
+    async fn run(mut self, waiting: Arc<Mutex<Batch>>, mut woken: mpsc::Receiver<()>) {
+        while woken.recv().await.is_some() {
+            let mut batch = std::mem::take(&mut *waiting.lock());
+            for (subject, status) in std::mem::take(&mut batch.statuses) {
                 self.write_status(&subject, &status).await;
             }
-            for (key, facts, count) in batch.events {
+            for (key, facts, count) in batch.events() {
                 self.write_event(key, facts, count).await;
             }
             self.series

@@ -109,10 +109,16 @@ impl Core {
             Message::VolumesWritten(written) => self.volumes_written(*written),
             Message::Bound(binding) => self.bound(*binding),
             Message::Preempted(preemption) => {
-                let Preemption { pod, rejected_by } = *preemption;
-                self.queue.failed(&pod, rejected_by, Instant::now());
-                // The pod was not in the queue while its victims went, so their events did not wake it.
-                self.queue.wake(&pod, Cause::PodGone);
+                let Preemption {
+                    pod,
+                    uid,
+                    rejected_by,
+                } = *preemption;
+                if self.queue.holds(&pod, &uid) {
+                    self.queue.failed(&pod, rejected_by, Instant::now());
+                    // The pod was not in the queue while its victims went, so their events did not wake it.
+                    self.queue.wake(&pod, Cause::PodGone);
+                }
             }
         }
         self.take_effects()

@@ -69,5 +69,6 @@ pub struct Binding {
 #[derive(Debug)]
 pub struct Preemption {
     pub(super) pod: PodKey,
+    pub(super) uid: String,
     pub(super) rejected_by: Plugins,
 }

@@ -100,6 +100,7 @@ impl Requests {
             }
             let preemption = Preemption {
                 pod: pod.key,
+                uid: pod.uid,
                 rejected_by,
             };
             // The receiver is gone only when the process ends.

@@ -154,6 +154,11 @@ impl Queue {
         self.items.remove(key).is_some()
     }
 
+    /// Returns whether the pod of that uid is in the queue, and not another of its name.
+    pub fn holds(&self, key: &PodKey, uid: &str) -> bool {
+        self.items.get(key).is_some_and(|item| item.uid == uid)
+    }
+
     /// Wakes a sleeping pod, because something changed that may make it fit.
     pub fn wake(&mut self, key: &PodKey, cause: Cause) {
         if self

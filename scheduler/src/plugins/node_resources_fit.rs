@@ -33,8 +33,9 @@ pub fn filter(
         reasons.push("Too many pods".into());
     }
     for (name, wanted) in wanted.iter().copied() {
-        let (total, used) = (
-            node.allocatable.amount(name.as_str()),
+        let (wanted, total, used) = (
+            i128::from(wanted),
+            i128::from(node.allocatable.amount(name.as_str())),
             state.used.amount(name.as_str()),
         );
         if wanted > total - used {
@@ -71,6 +72,7 @@ pub fn score(pod: &Pod, node: &Node, state: &NodeState, strategy: &ScoringStrate
     let shape = strategy.requested_to_capacity_ratio.as_ref();
     let by_ratio = strategy.kind == ScoringStrategy::REQUESTED_TO_CAPACITY_RATIO;
     let by_most = strategy.kind == ScoringStrategy::MOST_ALLOCATED;
+    const MOST: i128 = MAX as i128;
     let (mut sum, mut weights) = (0, 0);
     for resource in &strategy.resources {
         let Some((total, used)) = amounts(pod, node, state, &resource.name, true) else {
@@ -83,25 +85,26 @@ pub fn score(pod: &Pod, node: &Node, state: &NodeState, strategy: &ScoringStrate
                 } else {
                     used * 100 / total
                 };
-                match piecewise_linear(&shape.shape, full) {
+                match piecewise_linear(&shape.shape, full as i64) {
                     // as in kube-scheduler, a resource with the worst score does not count
                     score if score <= 0 => continue,
-                    score => score,
+                    score => i128::from(score),
                 }
             }
-            _ if by_most => used.min(total) * MAX / total,
+            _ if by_most => used.min(total) * MOST / total,
             _ if used > total => 0,
-            _ => (total - used) * MAX / total,
+            _ => (total - used) * MOST / total,
         };
-        sum += score * resource.weight;
-        weights += resource.weight;
+        sum += score * i128::from(resource.weight);
+        weights += i128::from(resource.weight);
     }
+    // each score is at most MAX, and so is their mean
     if weights == 0 {
         0
     } else if by_ratio {
         (sum as f64 / weights as f64).round() as i64
     } else {
-        sum / weights
+        (sum / weights) as i64
     }
 }
 
@@ -132,17 +135,21 @@ pub(super) fn amounts(
     state: &NodeState,
     name: &str,
     with_default_requests: bool,
-) -> Option<(i64, i64)> {
-    let exact = || state.used.amount(name) + pod.node_request.amount(name);
+) -> Option<(i128, i128)> {
+    let exact = || state.used.amount(name) + i128::from(pod.node_request.amount(name));
     let used = match name {
-        "cpu" if with_default_requests => state.nonzero_request.0 + pod.nonzero_request.0,
-        "memory" if with_default_requests => state.nonzero_request.1 + pod.nonzero_request.1,
+        "cpu" if with_default_requests => {
+            state.nonzero_request.0 + i128::from(pod.nonzero_request.0)
+        }
+        "memory" if with_default_requests => {
+            state.nonzero_request.1 + i128::from(pod.nonzero_request.1)
+        }
         "cpu" | "memory" | "ephemeral-storage" => exact(),
         _ if pod.node_request.amount(name) == 0 => return None,
         _ if !is_node_resource(&ResourceName::from(name)) => return None,
         _ => exact(),
     };
-    let total = node.allocatable.amount(name);
+    let total = i128::from(node.allocatable.amount(name));
     (total > 0).then_some((total, used))
 }
 
@@ -201,6 +208,32 @@ mod tests {
             ))
             .as_deref(),
             expected
+        );
+    }
+
+    #[test]
+    fn pods_at_the_edge_of_64_bits_are_rejected_and_scored_as_any_other() {
+        let mut cluster = Cluster::new();
+        cluster.apply_node(mk_node("n", "cpu=4 memory=4Gi"));
+        for name in ["a", "b"] {
+            cluster.apply_pod(Pod {
+                node: Some("n".to_owned()),
+                ..mk_pod(name, "memory=7Ei")
+            });
+        }
+        let (node, state) = cluster.nodes().next().expect("one node");
+        let pod = mk_pod("p", "cpu=1 memory=7Ei");
+        let rejected = filter(&wanted(&pod, is_node_resource), node, state);
+        assert_eq!(reason(rejected).as_deref(), Some("Insufficient memory"));
+        let strategy = ScoringStrategy::default();
+        // three quarters of the CPUs are left, none of the memory
+        assert_eq!(score(&pod, node, state, &strategy), 37);
+        let mut large = Cluster::new();
+        large.apply_node(mk_node("n", "cpu=4 memory=7Ei"));
+        let (node, state) = large.nodes().next().expect("one node");
+        assert_eq!(
+            score(&mk_pod("p", "cpu=2 memory=0"), node, state, &strategy),
+            75
         );
     }
 

@@ -7,6 +7,7 @@ use topology::resource::Resources;
 
 use crate::state::images::Images;
 use crate::state::pod::{PodKey, resources};
+use crate::state::totals::Totals;
 
 /// The fields of a node object that the scheduler reads.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,9 +69,9 @@ pub struct NodeState {
     /// Pods that hold resources there.
     pub pods: BTreeSet<PodKey>,
     /// Sum of their requests.
-    pub used: Resources,
+    pub used: Totals,
     /// Sum of their requests as scores count them: CPU (milli), memory.
-    pub nonzero_request: (i64, i64),
+    pub nonzero_request: (i128, i128),
     /// Number of these pods by priority.
     pub priorities: BTreeMap<i32, usize>,
 }

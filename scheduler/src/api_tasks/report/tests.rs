@@ -28,8 +28,8 @@ fn equal_events_are_counted_and_conditions_replaced() {
         },
     };
     for message in ["a", "b", "a"] {
-        batch.add(event(message));
-        batch.add(Report::Status {
+        batch.add(event(message)).expect("room");
+        let status = Report::Status {
             subject: (&pod).into(),
             status: Status {
                 condition: Some(("Unschedulable", message.to_owned())),
@@ -38,16 +38,42 @@ fn equal_events_are_counted_and_conditions_replaced() {
                     _ => Nomination::Keep,
                 },
             },
-        });
+        };
+        batch.add(status).expect("room");
     }
-    let counts: Vec<i32> = batch.events.iter().map(|(_, _, count)| *count).collect();
-    assert_eq!(counts, [2, 1]);
     let status = Status {
         condition: Some(("Unschedulable", "a".to_owned())),
         // a status without a nomination leaves the waiting one unchanged
         nomination: Nomination::Change(Some("n".to_owned())),
     };
-    assert_eq!(batch.statuses.into_values().collect::<Vec<_>>(), [status]);
+    let statuses = std::mem::take(&mut batch.statuses);
+    assert_eq!(statuses.into_values().collect::<Vec<_>>(), [status]);
+    let counts: Vec<i32> = batch.events().iter().map(|(_, _, count)| *count).collect();
+    assert_eq!(counts, [2, 1]);
+}
+
+#[test]
+fn a_worker_that_falls_behind_keeps_a_bounded_number_of_reports_and_says_what_it_drops() {
+    let mut batch = Batch::default();
+    let event = |number: usize| Report::Event {
+        subject: (&mk_pod(&format!("p-{number}"), "")).into(),
+        kind: EventKind::Failed {
+            message: "no".to_owned(),
+        },
+        facts: Facts::default(),
+    };
+    let status = |number: usize| {
+        let pod = mk_pod(&format!("p-{number}"), "");
+        Report::not_scheduled(&pod, Some(("Unschedulable", "no")), Nomination::Keep)
+    };
+    let added = (0..2 * MOST_EVENTS).filter(|number| batch.add(event(*number)).is_ok());
+    assert_eq!(added.count(), MOST_EVENTS);
+    let added = (0..2 * MOST_STATUSES).filter(|number| batch.add(status(*number)).is_ok());
+    assert_eq!(added.count(), MOST_STATUSES);
+    // what waits already is still counted and replaced
+    assert_eq!(batch.add(event(0)), Ok(()));
+    assert_eq!(batch.add(status(0)), Ok(()));
+    assert_eq!(batch.add(event(MOST_EVENTS)), Err(Written::Event));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::framework::queue::Cause;
 use crate::metrics::AttemptResult;
 use crate::plugins::plugin::{Plugin, Plugins};
 use crate::plugins::volumes::volume_binding;
-use crate::state::pod::Pod;
+use crate::state::pod::{Pod, PodKey};
 use crate::state::storage::Progress;
 
 impl Core {
@@ -137,6 +137,12 @@ impl Core {
         self.wake_if(released, Plugin::VolumeBinding, Cause::PodGone);
     }
 
+    /// Returns whether a pod of that name is known to be on the node.
+    fn is_on(&self, key: &PodKey, node: &str) -> bool {
+        let known = self.cluster.pod(key);
+        known.is_some_and(|known| known.node.as_deref() == Some(node))
+    }
+
     pub(super) fn bound(&mut self, binding: Binding) {
         let Binding { placement, result } = binding;
         let Placement {
@@ -155,7 +161,10 @@ impl Core {
                     .scheduled(popped.since.elapsed(), popped.attempts);
                 let changed = self.cache.bound(&node, &pod.key);
                 self.wake_if(changed, Plugin::NodeResourceTopologyMatch, Cause::PodPlaced);
-                self.queue.remove(&pod.key);
+                // a pod of the same name may have been created since
+                if self.queue.holds(&pod.key, &pod.uid) {
+                    self.queue.remove(&pod.key);
+                }
                 let kind = EventKind::Scheduled { node };
                 self.report(Report::event(&pod, kind, String::new()));
             }
@@ -172,6 +181,10 @@ impl Core {
                     let keep = Nomination::Keep;
                     self.not_scheduled(&pod, "SchedulerError", &error, String::new(), keep);
                     self.queue.failed(&pod.key, Plugins::NONE, Instant::now());
+                } else if !self.is_on(&pod.key, &node) {
+                    // a watch has shown before that it is elsewhere, or gone
+                    let changed = self.cache.unreserve(&node, &pod.key);
+                    self.wake_if(changed, Plugin::NodeResourceTopologyMatch, Cause::PodGone);
                 }
             }
         }

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use api::nrt::v1alpha2::NodeResourceTopology;
 use k8s_openapi::api::core::v1::{
     Node as WireNode, PersistentVolume, PersistentVolumeClaim, Pod as WirePod,
 };
@@ -180,6 +181,74 @@ fn a_failed_binding_gives_back_the_node_and_the_pod_waits() {
 }
 
 #[test]
+fn a_pod_that_got_the_name_of_one_that_is_being_bound_keeps_its_place_in_the_queue() {
+    let mut core = mk_core();
+    apply_node(&mut core, "a", 4);
+    drop(apply::<WirePod>(&mut core, mk_pod("p", 1)));
+    let placement = placement(core.attempt_next());
+    let mut namesake = mk_pod("p", 1);
+    namesake["metadata"]["uid"] = json!("uid-of-the-next");
+    drop(apply::<WirePod>(&mut core, namesake));
+    drop(bound(&mut core, placement, None));
+    assert_eq!(told(&core.attempt_next()), ["bind ns/p to a"]);
+}
+
+#[test]
+fn evictions_for_a_pod_that_is_gone_do_not_put_its_namesake_to_sleep() {
+    let mut core = mk_core();
+    apply_node(&mut core, "a", 4);
+    drop(apply::<WirePod>(&mut core, mk_pod("p", 1)));
+    let placement = placement(core.attempt_next());
+    let preemption = Preemption {
+        pod: mk_key("ns", "p"),
+        uid: "uid-of-the-one-before".to_owned(),
+        rejected_by: Plugin::NodeResourcesFit.into(),
+    };
+    drop(core.take(Message::Preempted(Box::new(preemption))));
+    assert!(!core.has_ready_pod(), "it is being bound");
+    drop(bound(&mut core, placement, None));
+    assert!(!core.has_ready_pod());
+}
+
+/// Publishes two zones of 4 CPUs each for node `a`.
+fn apply_topology(core: &mut Core) {
+    let amounts = |name: &str, amount: &str| json!({"name": name, "capacity": amount, "allocatable": amount, "available": amount});
+    let zone = |name: &str| json!({"name": name, "type": "Node", "resources": [amounts("cpu", "4"), amounts("memory", "4Gi")]});
+    let topology = json!({
+        "metadata": {"name": "a"},
+        "topologyPolicies": [],
+        "attributes": [
+            {"name": "topologyManagerPolicy", "value": "single-numa-node"},
+            {"name": "topologyManagerScope", "value": "container"},
+        ],
+        "zones": [zone("node-0"), zone("node-1")],
+    });
+    drop(apply::<NodeResourceTopology>(core, topology));
+}
+
+#[test]
+fn a_pod_that_another_scheduler_placed_elsewhere_meanwhile_holds_nothing_of_our_node() {
+    let mut core = mk_core();
+    apply_node(&mut core, "a", 8);
+    apply_topology(&mut core);
+    drop(apply::<WirePod>(&mut core, mk_pod("p", 4)));
+    let placement = placement(core.attempt_next());
+    // the watch is faster than the answer to the binding
+    let mut elsewhere = mk_pod("p", 4);
+    elsewhere["spec"]["nodeName"] = json!("b");
+    drop(apply::<WirePod>(&mut core, elsewhere));
+    let status = kube::core::Status::failure("pod p is already assigned", "Conflict");
+    let error = bind::Error::Refused {
+        pod: mk_key("ns", "p"),
+        node: "a".to_owned(),
+        source: Box::new(kube::Error::Api(Box::new(status.with_code(409)))),
+    };
+    drop(bound(&mut core, placement, Some(error)));
+    drop(apply::<WirePod>(&mut core, mk_pod("q", 4)));
+    assert_eq!(told(&core.attempt_next()), ["bind ns/q to a"]);
+}
+
+#[test]
 fn a_pod_without_a_node_is_told_why_and_tried_when_one_is_added() {
     let mut core = mk_core();
     drop(apply::<WirePod>(&mut core, mk_pod("p", 1)));
@@ -222,6 +291,7 @@ fn a_pod_gets_the_place_of_those_that_are_evicted_for_it() {
     assert!(!core.has_ready_pod());
     let preemption = Preemption {
         pod: mk_key("ns", "high"),
+        uid: "uid-high".to_owned(),
         rejected_by: Plugin::NodeResourcesFit.into(),
     };
     assert_eq!(

@@ -4,6 +4,9 @@ use crate::framework::message::message;
 use crate::plugins::plugin::Plugins;
 use crate::plugins::rejection::Rejection;
 
+/// Length in bytes after which no more nodes are described: no event has room for more.
+const MOST_DETAILS: usize = 1024;
+
 /// Why no node fits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
@@ -19,14 +22,23 @@ pub struct Verdict {
 
 impl Verdict {
     /// Returns what each node lacked, for nodes with details: `worker-0: cannot align pod: cpu wanted 4000m, zone 0 has 2000m`.
+    /// Of many nodes, the first ones are described.
     pub fn details(&self) -> String {
-        let mut parts = Vec::new();
+        let mut text = String::new();
         for (node, rejection) in &self.nodes {
             if let Some(detail) = &rejection.detail {
-                parts.push(format!("{node}: {detail}"));
+                if !text.is_empty() {
+                    text.push_str("; ");
+                }
+                text.push_str(node);
+                text.push_str(": ");
+                text.push_str(detail);
+            }
+            if text.len() > MOST_DETAILS {
+                break;
             }
         }
-        parts.join("; ")
+        text
     }
 }
 

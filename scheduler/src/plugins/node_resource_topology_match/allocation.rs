@@ -10,6 +10,9 @@ use topology::resource::{ResourceName, Resources};
 use crate::numa::view::Fresh;
 use crate::plugins::score::MAX;
 
+/// [`MAX`] as wide as the products are that it is a factor of.
+const MOST: i128 = MAX as i128;
+
 /// Returns the lowest non-zero score of any zone; 0 if there is none.
 pub(super) fn lowest_zone_score(
     request: &Resources,
@@ -19,10 +22,10 @@ pub(super) fn lowest_zone_score(
     let zone = |zone: &FreeZone| match strategy.kind {
         ScoringStrategyType::BalancedAllocation => balanced(request, zone),
         ScoringStrategyType::MostAllocated => {
-            weighted(request, zone, strategy, |wanted, left| wanted * MAX / left)
+            weighted(request, zone, strategy, |wanted, left| wanted * MOST / left)
         }
         _ => weighted(request, zone, strategy, |wanted, left| {
-            (left - wanted) * MAX / left
+            (left - wanted) * MOST / left
         }),
     };
     fresh
@@ -35,7 +38,8 @@ pub(super) fn lowest_zone_score(
 }
 
 /// Returns whole cores, rounded up; everything else already is in whole units.
-fn units(name: &ResourceName, amount: i64) -> i64 {
+fn units(name: &ResourceName, amount: i64) -> i128 {
+    let amount = i128::from(amount);
     if name.is_cpu() {
         (amount + 999) / 1000
     } else {
@@ -47,7 +51,7 @@ fn weighted(
     request: &Resources,
     zone: &FreeZone,
     strategy: &ScoringStrategy,
-    score: impl Fn(i64, i64) -> i64,
+    score: impl Fn(i128, i128) -> i128,
 ) -> i64 {
     let (mut sum, mut weights) = (0, 0);
     for (name, wanted) in request.iter() {
@@ -65,10 +69,15 @@ fn weighted(
         } else {
             score(wanted, left)
         };
-        sum += part * weight;
-        weights += weight;
+        sum += part * i128::from(weight);
+        weights += i128::from(weight);
     }
-    if weights == 0 { 0 } else { sum / weights }
+    // a mean of scores that are at most MAX
+    if weights == 0 {
+        0
+    } else {
+        (sum / weights) as i64
+    }
 }
 
 fn balanced(request: &Resources, zone: &FreeZone) -> i64 {

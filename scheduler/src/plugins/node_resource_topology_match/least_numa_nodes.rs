@@ -62,12 +62,26 @@ pub fn score(pod: &Pod, fresh: &Fresh) -> i64 {
     (MAX - count * step + bonus).clamp(0, MAX)
 }
 
-/// Returns the smallest set of zones that together suffice; of equally small sets the closest.
+/// Number of sets of zones that are tried for one request: all sets of ten zones. Kubelets refuse to start with more than eight, unless they are
+/// told to (`max-allowable-numa-nodes`, kubelet-node.md 5.1), and nodes with 64 zones have more sets than can be tried.
+const SETS: usize = 1 << 10;
+
+/// Returns the smallest set of zones that together suffice; of equally small sets the closest. Where too many sets would have to be tried, it is that
+/// of all zones.
 fn need(request: &Resources, guaranteed: bool, free: &[Resources], zones: &[Zone]) -> Option<Need> {
+    let mut left = SETS;
     for size in 1..=free.len() {
         let mut closest_possible = distance::UNKNOWN as f32;
         let mut best: Option<(Vec<usize>, f32)> = None;
         for set in Combinations::new(free.len(), size) {
+            let Some(others) = left.checked_sub(1) else {
+                let all: Vec<usize> = (0..free.len()).collect();
+                return suffices(request, guaranteed, free, &all).then_some(Need {
+                    zones: all,
+                    optimal: false,
+                });
+            };
+            left = others;
             let distance =
                 distance::average(&set.iter().map(|index| &zones[*index]).collect::<Vec<_>>());
             closest_possible = closest_possible.min(distance);
@@ -288,6 +302,15 @@ mod tests {
         let mut fresh = mk_fresh(Scope::Pod, &zones, |_, _| None);
         fresh.config.max_numa_nodes = 2;
         assert_eq!(score(&mk_pod_of_parts(&["cpu=5 memory=1Gi"]), &fresh), 0);
+    }
+
+    #[test]
+    fn a_node_with_more_sets_of_zones_than_can_be_tried_gets_a_score_all_the_same() {
+        let zones: Vec<(u64, &str)> = (0..64).map(|id| (id, "cpu=1 memory=1Gi")).collect();
+        let fresh = mk_fresh(Scope::Pod, &zones, |_, _| None);
+        assert_eq!(score(&mk_pod_of_parts(&["cpu=1 memory=1Gi"]), &fresh), 94);
+        // 32 of 64 zones: more sets than a year has nanoseconds
+        assert_eq!(score(&mk_pod_of_parts(&["cpu=32 memory=1Gi"]), &fresh), 0);
     }
 
     #[test]

@@ -29,8 +29,8 @@ impl Cluster {
         if state.pods.insert(pod.key.clone()) {
             self.touched.note(name);
             state.used.add(&pod.node_request);
-            state.nonzero_request.0 += pod.nonzero_request.0;
-            state.nonzero_request.1 += pod.nonzero_request.1;
+            state.nonzero_request.0 += i128::from(pod.nonzero_request.0);
+            state.nonzero_request.1 += i128::from(pod.nonzero_request.1);
             *state.priorities.entry(pod.priority).or_default() += 1;
             for claim in named_claims(pod) {
                 *self.claim_users.entry(claim).or_default() += 1;
@@ -49,9 +49,9 @@ impl Cluster {
         };
         if state.pods.remove(key) {
             self.touched.note(name);
-            state.used.subtract_listed(&pod.node_request);
-            state.nonzero_request.0 -= pod.nonzero_request.0;
-            state.nonzero_request.1 -= pod.nonzero_request.1;
+            state.used.subtract(&pod.node_request);
+            state.nonzero_request.0 -= i128::from(pod.nonzero_request.0);
+            state.nonzero_request.1 -= i128::from(pod.nonzero_request.1);
             if let Some(count) = state.priorities.get_mut(&pod.priority) {
                 *count -= 1;
                 if *count == 0 {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::{mk_node, mk_pod};
 
-fn used(cluster: &Cluster, node: &str) -> (usize, i64) {
+fn used(cluster: &Cluster, node: &str) -> (usize, i128) {
     cluster
         .node(node)
         .map_or((0, 0), |state| (state.pods.len(), state.used.amount("cpu")))
@@ -95,4 +95,28 @@ fn a_node_that_vanishes_and_returns_keeps_its_pods() {
     cluster.delete_node("n");
     cluster.delete_pod(&pod.key);
     assert!(cluster.node("n").is_none());
+}
+
+#[test]
+fn a_pod_that_no_node_can_hold_leaves_what_the_others_use_when_it_ends() {
+    let mut cluster = Cluster::new();
+    cluster.apply_node(mk_node("n", "cpu=4 memory=8Gi"));
+    let on_node = |name: &str, requests: &str| Pod {
+        node: Some("n".to_owned()),
+        ..mk_pod(name, requests)
+    };
+    cluster.apply_pod(on_node("small", "memory=6Gi"));
+    // with `nodeName`, no scheduler is asked
+    let huge = ["huge-1", "huge-2"].map(|name| on_node(name, "memory=7Ei"));
+    for pod in huge.clone() {
+        cluster.apply_pod(pod);
+    }
+    for pod in huge {
+        cluster.apply_pod(Pod {
+            phase: Phase::Terminal,
+            ..pod
+        });
+    }
+    let used = cluster.node("n").map(|state| state.used.amount("memory"));
+    assert_eq!(used, Some(6 << 30));
 }
