@@ -173,8 +173,8 @@ pub async fn run(
     }
     let is_kept = kept.is_some();
     let own = match &options.cluster {
-        ClusterSource::Own(lane) => Some(*lane),
-        ClusterSource::Kubeconfig(_) => kept.map(|(stack, _)| stack.lane),
+        ClusterSource::Own(lane) => Some((*lane, options.plan.runtime)),
+        ClusterSource::Kubeconfig(_) => kept.map(|(stack, _)| (stack.lane, stack.runtime)),
     };
     let place = own.map_or(Place::Kubeconfig, |(lane, runtime)| {
         Place::of_ours(lane, runtime, is_kept)
@@ -189,8 +189,8 @@ pub async fn run(
         environment: connect::environment(&client, place).await?,
         network_policies: match own {
             None => true,
-            Some(lane::Lane::Local) => filter::is_available(),
-            Some(lane::Lane::Embedded) => false,
+            Some((lane::Lane::Local, _)) => filter::is_available(),
+            Some((lane::Lane::Embedded, _)) => false,
         },
         scheduler,
         cache_resync: status.cache_resync,

@@ -20,6 +20,7 @@ use local_cluster::cluster::down;
 use local_cluster::cluster::up::check_privileges;
 use programs::containers;
 use programs::kubernetes::{self, SearchPath};
+use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::embedded::EmbeddedSpec;
@@ -95,7 +96,8 @@ pub struct RunArgs {
 }
 
 /// The container runtimes by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum RuntimeName {
     /// Process trees without images; faults reach each of them.
     #[default]

@@ -89,7 +89,7 @@ impl Reporter {
             self.metrics.write_dropped(dropped);
         }
         // Full: the worker is about to look. Closed: the process ends.
-        drop(inbox.wake.try_send(()));
+        let _ = inbox.wake.try_send(());
     }
 }
 

@@ -117,7 +117,7 @@ async fn install(up: &UpArgs, bin_dir: &Path) -> anyhow::Result<()> {
         )
     };
     let dir = cluster_state::dir(&up.name.root.resolve(), &up.name.name);
-    Stack::begin(&dir, up.cluster, bin_dir).map_err(failed)?;
+    Stack::begin(&dir, up.cluster, up.plan.runtime, bin_dir).map_err(failed)?;
     let options = Options {
         cluster: ClusterSource::Kubeconfig(dir.join("kubeconfig").into()),
         plan: up.plan.clone(),

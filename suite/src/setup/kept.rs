@@ -12,6 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt};
 use serde::{Deserialize, Serialize};
+use testbed::cli::RuntimeName;
 use testbed::lane::Lane;
 
 use super::reference::Reference;
@@ -39,6 +40,9 @@ const AVAILABILITY_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Stack {
     /// Lane of the cluster.
     pub lane: Lane,
+    /// The container runtime of its nodes.
+    #[serde(default)]
+    pub runtime: RuntimeName,
     /// Directory of the programs that run on it.
     pub bin_dir: PathBuf,
     /// The builds of the running programs, by the program's name.
@@ -51,9 +55,15 @@ pub struct Stack {
 
 impl Stack {
     /// Records a stack that is about to be installed on the cluster with this directory.
-    pub fn begin(dir: &Path, lane: Lane, bin_dir: &Path) -> Result<(), StepError> {
+    pub fn begin(
+        dir: &Path,
+        lane: Lane,
+        runtime: RuntimeName,
+        bin_dir: &Path,
+    ) -> Result<(), StepError> {
         let stack = Self {
             lane,
+            runtime,
             bin_dir: bin_dir.to_owned(),
             builds: binaries::builds(bin_dir).map_err(|error| StepError::fail(chain(&error)))?,
             manifests: manifests::digest(None)?,
