@@ -41,8 +41,6 @@ pub(crate) fn process_of(
         ("conntrack-tcp-timeout-established", "0".to_owned()),
         ("conntrack-tcp-timeout-close-wait", "0".to_owned()),
         ("healthz-bind-address", format!("{address}:{HEALTH_PORT}")),
-        // Nobody asks for its metrics.
-        ("metrics-port", "0".to_owned()),
         ("v", "2".to_owned()),
     ];
     let mut argv = vec![text(program)];
