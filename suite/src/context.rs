@@ -31,6 +31,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::facts::Facts;
+use crate::images;
 use crate::ledger::{ObjectRef, Undo};
 use crate::observed::NodeTopology;
 use crate::recorder::{Deadlines, PollResult, Recorder};
@@ -195,6 +196,8 @@ impl Context {
             + Clone
             + Debug,
     {
+        object = images::pinned(&self.facts().published, object)
+            .map_err(|error| StepError::fail(chain(&error)))?;
         object.meta_mut().namespace = Some(self.namespace.clone());
         object
             .labels_mut()

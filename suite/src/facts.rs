@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cluster_faults::Faults;
+use cluster_spec::images::Published;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
@@ -29,6 +30,8 @@ pub struct Facts {
     pub devices: DeviceNames,
     /// Program of the exporter, if the cluster is one of ours.
     pub exporter: Option<PathBuf>,
+    /// The images of the cluster's own registry; none where it has no such registry.
+    pub published: Published,
     /// Faults that can be injected, if the cluster was brought up for the run.
     pub faults: Option<Faults>,
     /// The reference: NRTs of the unloaded cluster.

@@ -1,12 +1,15 @@
 //! The images that the suite names: those of its own pods, and those of the stack that it installs.
 //!
-//! Clusters of ours resolve [`names::STACK_IMAGE`] and every digest of its repository by themselves. Any other cluster pulls what it is told, so its
-//! user names the image that was pushed or loaded there.
+//! Clusters of ours resolve [`names::STACK_IMAGE`] and every digest of its repository by themselves, or have a registry with it ([`Published`]).
+//! Any other cluster pulls what it is told, so its user names the image that was pushed or loaded there.
 
 use std::env;
 
 use api::names;
+use cluster_spec::images::Published;
 use kube::api::DynamicObject;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// Environment variable that names the image of the stack, by tag or by digest.
@@ -36,9 +39,49 @@ pub fn of_pods(variables: &[&str]) -> String {
         .unwrap_or_else(|| names::STACK_IMAGE.to_owned())
 }
 
+/// Returns the image that the stack is to be installed from, if it is another one than its manifests name: what the user named, or what the
+/// cluster's own registry has.
+pub fn of_stack(published: &Published) -> Option<String> {
+    let pushed = published.by_digest(names::STACK_IMAGE);
+    named_by_user().or_else(|| pushed.map(str::to_owned))
+}
+
 /// Returns the image for a scheduler resource. Without a choice of the user it is pinned, as the operator wants it.
-pub fn of_scheduler() -> String {
-    named_by_user().unwrap_or_else(names::pinned_stack_image)
+pub fn of_scheduler(published: &Published) -> String {
+    of_stack(published).unwrap_or_else(names::pinned_stack_image)
+}
+
+/// Names the images of an object's containers by digest where the cluster's own registry has them.
+///
+/// # Errors
+/// Returns an error if the object cannot be written as JSON, or read from it.
+pub fn pinned<K>(published: &Published, object: K) -> serde_json::Result<K>
+where
+    K: Serialize + DeserializeOwned,
+{
+    if published.0.is_empty() {
+        return Ok(object);
+    }
+    let mut value = serde_json::to_value(object)?;
+    pin(published, &mut value);
+    serde_json::from_value(value)
+}
+
+/// Does the same in any part of an object.
+pub fn pin(published: &Published, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let known = value.as_str().filter(|_| name == "image");
+                match known.and_then(|image| published.by_digest(image)) {
+                    Some(reference) => *value = json!(reference),
+                    None => pin(published, value),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| pin(published, item)),
+        _ => {}
+    }
 }
 
 /// Makes the manifests of the stack run this image. The operator gets to trust the image's digest, or, for an image without one, to run schedulers
@@ -82,9 +125,41 @@ fn set_variable(container: &mut Value, name: &str, value: &str) {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Pod;
     use rstest::rstest;
 
     use super::*;
+
+    fn published() -> Published {
+        let stack = (names::STACK_IMAGE.to_owned(), "r/s@sha256:ab".to_owned());
+        Published([stack].into())
+    }
+
+    #[test]
+    fn containers_are_pinned_to_what_the_clusters_registry_has_and_others_are_left_alone() {
+        let pod = |stack: &str| -> Pod {
+            let containers = json!([
+                {"name": "a", "image": stack},
+                {"name": "b", "image": "r.example/other:1"},
+            ]);
+            let spec = json!({"containers": containers, "initContainers": containers});
+            serde_json::from_value(json!({"spec": spec})).expect("a pod")
+        };
+        let given = pod(names::STACK_IMAGE);
+        let result = pinned(&published(), given.clone()).expect("a pod");
+        assert_eq!(result, pod("r/s@sha256:ab"));
+        let without = pinned(&Published::default(), given.clone()).expect("a pod");
+        assert_eq!(without, given);
+    }
+
+    #[test]
+    fn the_scheduler_is_pinned_whether_the_cluster_has_a_registry_or_not() {
+        assert_eq!(of_scheduler(&published()), "r/s@sha256:ab");
+        assert_eq!(
+            of_scheduler(&Published::default()),
+            names::pinned_stack_image()
+        );
+    }
 
     #[rstest]
     #[case::by_digest("r.example/s@sha256:ab", "SCHEDULER_IMAGE_DIGESTS", "sha256:ab")]

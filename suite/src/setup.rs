@@ -19,6 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use clap::Parser;
+use cluster_spec::images::Published;
 use cluster_spec::progress::Progress;
 use cri_runtime::filter;
 use kept::Stack;
@@ -137,6 +138,7 @@ pub async fn run(
     let Reached {
         client,
         exporter,
+        published,
         mut kept,
     } = reach(options, recorder, partial).await?;
     partial.client = Some(client.clone());
@@ -161,8 +163,8 @@ pub async fn run(
         .await?;
     partial.restarts = Restarts::count(&client).await?;
     claim(options, &run, recorder, &client, partial).await?;
-    let status = install_stack(options, recorder, &client, kept.as_mut()).await?;
-    infra::numacell(options, recorder, &client).await?;
+    let status = install_stack(options, recorder, &client, &published, kept.as_mut()).await?;
+    infra::numacell(options, recorder, &client, &published).await?;
     let known = kept
         .as_ref()
         .and_then(|(stack, _)| stack.reference.as_ref());
@@ -196,6 +198,7 @@ pub async fn run(
         cache_resync: status.cache_resync,
         devices: reference::devices(&reference.nodes),
         exporter,
+        published,
         faults: partial.own.as_ref().map(lane::Cluster::faults),
         nodes: reference.nodes,
         allocatable: reference.allocatable,
@@ -244,6 +247,8 @@ struct Reached<'a> {
     client: Client,
     /// Program of the exporter, if it is known.
     exporter: Option<PathBuf>,
+    /// The images of its own registry.
+    published: Published,
     /// The stack that is kept on it, and its kubeconfig.
     kept: Option<(Stack, &'a Path)>,
 }
@@ -256,7 +261,7 @@ async fn reach<'a>(
 ) -> Result<Reached<'a>, StepError> {
     let mut exporter = None;
     let mut kept = None;
-    let client = match &options.cluster {
+    let (client, path) = match &options.cluster {
         ClusterSource::Kubeconfig(kubeconfig) => {
             if let Some(path) = kubeconfig.single_file()
                 && let Some(stack) = Stack::load(path)?
@@ -270,12 +275,13 @@ async fn reach<'a>(
                 exporter = Some(stack.bin_dir.join(binaries::OPERATOR));
                 kept = Some((stack, path));
             }
-            recorder
+            let client = recorder
                 .step(
                     format!("the cluster of the {kubeconfig} answers"),
                     kubeconfig.client(),
                 )
-                .await?
+                .await?;
+            (client, kubeconfig.single_file().map(Path::to_owned))
         }
         ClusterSource::Own(lane) => {
             let bin_dir = recorder
@@ -293,15 +299,23 @@ async fn reach<'a>(
                     own_cluster(*lane, options, bin_dir, recorder),
                 )
                 .await?;
-            let client = own.client();
+            let (client, path) = (own.client(), own.kubeconfig());
             partial.own = Some(own);
             allow(&client).await?;
-            client
+            (client, Some(path))
         }
     };
+    let published = path.as_deref().map(Published::beside).transpose();
+    let published = published.map_err(|error| {
+        StepError::fail(format!(
+            "it is unknown which images the cluster's registry has: {error}"
+        ))
+    })?;
+    let published = published.unwrap_or_default();
     Ok(Reached {
         client,
         exporter,
+        published,
         kept,
     })
 }
@@ -311,13 +325,14 @@ async fn install_stack(
     options: &Options,
     recorder: &Recorder,
     client: &Client,
+    published: &Published,
     mut kept: Option<&mut (Stack, &Path)>,
 ) -> Result<available::Status, StepError> {
     let may_install = options.install || connect::may_install(client).await?;
     if may_install {
         kubelets::configured(options, recorder, client).await?;
     }
-    install::stack(options, recorder, client, may_install).await?;
+    install::stack(options, recorder, client, published, may_install).await?;
     if let Some((stack, kubeconfig)) = kept.as_deref_mut() {
         stack
             .restart_changed(options, recorder, client, kubeconfig)

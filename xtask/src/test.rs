@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use cluster_spec::progress::Progress;
 use programs::console::note;
 use programs::kubernetes::{self, SearchPath};
+use programs::registry;
 
 use crate::{cargo, image};
 
@@ -98,16 +100,16 @@ impl Args {
 /// Builds the workspace, runs the selected tests and prints `tests: N passed, N failed` last.
 ///
 /// # Errors
-/// Returns an error if a test fails, no test ran, the build fails, or the Kubernetes programs can be neither found nor built.
+/// Returns an error if a test fails, no test ran, the build fails, or the Kubernetes programs or the image registry can be neither found nor built.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let level = args.level();
     let seed = args.seed()?;
     if level > Level::Plain {
         // before the tests, so that a build of several minutes shows its progress instead of looking like a hanging test
-        kubernetes::locate(&SearchPath::from_environment(None), &|progress| {
-            note(&progress.to_string());
-        })
-        .context("looking for the Kubernetes programs")?;
+        let report = |progress: Progress| note(&progress.to_string());
+        kubernetes::locate(&SearchPath::from_environment(None), &report)
+            .context("looking for the Kubernetes programs")?;
+        registry::locate(None, &report).context("looking for the image registry")?;
     }
     let begun = Instant::now();
     let target_dir = cargo::target_dir()?;

@@ -18,7 +18,8 @@ pub fn daemon_set(object: &DaemonSet) -> bool {
             && status.updated_number_scheduled.unwrap_or(0) == desired)
 }
 
-/// Returns whether the condition `Available` is True for the current generation.
+/// Returns whether the condition `Available` is True for the current generation, and a pod is available if any is wanted. Where a rolling update may
+/// stop every pod, the condition alone is True without any.
 pub fn deployment(object: &Deployment) -> bool {
     let Some(status) = &object.status else {
         return false;
@@ -26,10 +27,16 @@ pub fn deployment(object: &Deployment) -> bool {
     if status.observed_generation < object.metadata.generation {
         return false;
     }
+    let wanted = object
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1);
     let conditions = status.conditions.as_deref().unwrap_or_default();
-    conditions
-        .iter()
-        .any(|condition| condition.type_ == "Available" && condition.status == "True")
+    (wanted == 0 || status.available_replicas.unwrap_or(0) > 0)
+        && conditions
+            .iter()
+            .any(|condition| condition.type_ == "Available" && condition.status == "True")
 }
 
 /// Returns whether the condition `Established` is True: objects of the kind can be written.
@@ -46,7 +53,9 @@ pub fn definition(object: &CustomResourceDefinition) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::apps::v1::{DaemonSetStatus, DeploymentCondition, DeploymentStatus};
+    use k8s_openapi::api::apps::v1::{
+        DaemonSetStatus, DeploymentCondition, DeploymentSpec, DeploymentStatus,
+    };
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use rstest::rstest;
 
@@ -84,12 +93,16 @@ mod tests {
     }
 
     #[rstest]
-    #[case::available(1, "True", true)]
-    #[case::unavailable(1, "False", false)]
-    #[case::of_an_older_generation(2, "True", false)]
+    #[case::available(1, "True", (1, 1), true)]
+    #[case::unavailable(1, "False", (1, 1), false)]
+    #[case::of_an_older_generation(2, "True", (1, 1), false)]
+    #[case::no_pod(1, "True", (1, 0), false)]
+    #[case::some_pods(1, "True", (3, 1), true)]
+    #[case::no_pod_wanted(1, "True", (0, 0), true)]
     fn deployment_is_ready_when_available(
         #[case] generation: i64,
         #[case] status: &str,
+        #[case] (wanted, available): (i32, i32),
         #[case] expected: bool,
     ) {
         let condition = DeploymentCondition {
@@ -102,12 +115,16 @@ mod tests {
                 generation: Some(generation),
                 ..ObjectMeta::default()
             },
+            spec: Some(DeploymentSpec {
+                replicas: Some(wanted),
+                ..DeploymentSpec::default()
+            }),
             status: Some(DeploymentStatus {
                 observed_generation: Some(1),
+                available_replicas: Some(available),
                 conditions: Some(vec![condition]),
                 ..DeploymentStatus::default()
             }),
-            ..Deployment::default()
         };
         assert_eq!(deployment(&object), expected);
     }

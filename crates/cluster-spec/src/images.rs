@@ -1,7 +1,8 @@
 //! Images: references and what they resolve to.
 //!
-//! Nothing is pulled: an image is a repository name with programs of the host ([`Image`]). Every tag and every digest of a known repository
-//! refers to that image, and it is always present.
+//! Our own runtimes pull nothing: an image is a repository name with programs of the host ([`Image`]). Every tag and every digest of a known
+//! repository refers to that image, and it is always present. A cluster with containerd has a registry, and a file that says what is in it
+//! ([`Published`]).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -56,6 +57,42 @@ impl Image {
         if program.is_file() {
             self.programs.insert(PathBuf::from(path), program);
         }
+    }
+}
+
+/// The images of a cluster's own registry: for each name with a tag the reference by digest. A cluster without a registry has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct Published(pub BTreeMap<String, String>);
+
+impl Published {
+    /// Name of the file that has them, beside the kubeconfig of the cluster.
+    pub const FILE: &str = "published-images.json";
+
+    /// Returns those of the cluster of a kubeconfig; none if there is no such file beside it.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
+    pub fn beside(kubeconfig: &Path) -> std::io::Result<Self> {
+        match fs_err::read_to_string(kubeconfig.with_file_name(Self::FILE)) {
+            Ok(text) => Ok(serde_json::from_str(&text)?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the file into the directory of a cluster.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be written.
+    pub fn write(&self, cluster_dir: &Path) -> std::io::Result<()> {
+        let text = serde_json::to_string_pretty(self)?;
+        fs_err::write(cluster_dir.join(Self::FILE), text)
+    }
+
+    /// Returns the reference by digest of an image that is named by its tag, if the registry has it.
+    pub fn by_digest(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
     }
 }
 
@@ -237,6 +274,21 @@ mod tests {
             digest,
         };
         assert_eq!(Reference::parse(text), expected);
+    }
+
+    #[test]
+    fn published_images_are_found_beside_the_kubeconfig() {
+        let dir = tempfile::tempdir().unwrap();
+        let kubeconfig = dir.path().join("kubeconfig");
+        assert_eq!(
+            Published::beside(&kubeconfig).unwrap(),
+            Published::default()
+        );
+        let published = Published([("r/a:dev".to_owned(), "r/a@sha256:ab".to_owned())].into());
+        published.write(dir.path()).unwrap();
+        let read = Published::beside(&kubeconfig).unwrap();
+        assert_eq!(read.by_digest("r/a:dev"), Some("r/a@sha256:ab"));
+        assert_eq!(read.by_digest("r/a:1"), None);
     }
 
     fn mk_images() -> Images {

@@ -22,8 +22,6 @@ pub struct ContainerPrograms {
     pub containerd: PathBuf,
     /// `containerd-shim-runc-v2`.
     pub shim: PathBuf,
-    /// `ctr`, which imports images.
-    pub ctr: PathBuf,
     /// runc.
     pub runc: PathBuf,
     /// Directory with the CNI plugins.
@@ -31,20 +29,18 @@ pub struct ContainerPrograms {
     /// kube-proxy; none where the machine lacks `nft`, without which no Service answers.
     #[serde(default)]
     pub kube_proxy: Option<PathBuf>,
+    /// The registry that nodes pull images from; it runs beside the control plane.
+    #[serde(default)]
+    pub registry: PathBuf,
 }
 
 impl Runtime {
-    /// Returns the directories of its programs.
+    /// Returns the directories of its programs on nodes.
     pub fn program_dirs(&self) -> Vec<PathBuf> {
         let Self::Containerd(programs) = self else {
             return Vec::new();
         };
-        let files = [
-            &programs.containerd,
-            &programs.shim,
-            &programs.ctr,
-            &programs.runc,
-        ];
+        let files = [&programs.containerd, &programs.shim, &programs.runc];
         let files = files.into_iter().chain(&programs.kube_proxy);
         let dirs = files.filter_map(|file| file.parent());
         dirs.map(PathBuf::from)

@@ -80,13 +80,17 @@ fn named(hash: &[u8]) -> String {
     format!("sha256:{}", HEXLOWER.encode(hash))
 }
 
-/// Returns the manifest of an image with one layer.
-pub fn manifest(config: &Blob, layer: &Blob) -> Value {
+/// Returns the manifest of an image with these layers, the lowest first.
+pub fn manifest<'a>(config: &Blob, layers: impl IntoIterator<Item = &'a Blob>) -> Value {
+    let layers: Vec<Value> = layers
+        .into_iter()
+        .map(|layer| layer.descriptor(LAYER))
+        .collect();
     json!({
         "schemaVersion": 2,
         "mediaType": MANIFEST,
         "config": config.descriptor(CONFIG),
-        "layers": [layer.descriptor(LAYER)],
+        "layers": layers,
     })
 }
 

@@ -1,14 +1,14 @@
 //! Where containerd, runc and the CNI plugins come from: a given directory, `PATH` and the usual directories, a cache, or Debian's packages.
 //!
-//! Packages are unpacked into the cache and not installed, see [`debian`].
+//! Packages are unpacked into the cache and not installed, see [`debian`]. The registry of images comes from [`registry`].
 
 use std::path::{Path, PathBuf};
 
 use cluster_spec::progress::{Report, Step};
 use cluster_spec::runtime::ContainerPrograms;
 
-use crate::debian;
 use crate::path::{cache_dir, find_in, find_program, lock};
+use crate::{debian, registry};
 
 /// Debian's packages with the programs.
 const PACKAGES: [&str; 3] = ["containerd", "runc", "containernetworking-plugins"];
@@ -39,19 +39,23 @@ pub enum Error {
         /// Names of the programs.
         missing: Vec<String>,
     },
+    /// There is no registry of images.
+    #[error(transparent)]
+    Registry(#[from] registry::Error),
     /// The cache could not be used.
     #[error("cannot use the cache of container programs")]
     Cache(#[from] std::io::Error),
 }
 
-/// Locates the programs but kube-proxy, which is one of Kubernetes'. Those that are missing are unpacked from Debian's packages into the cache,
-/// a directory of this user.
+/// Locates the programs but kube-proxy, which is one of Kubernetes'. Those that are missing are unpacked from Debian's packages, or built, into the
+/// cache, a directory of this user.
 ///
 /// # Errors
-/// Returns an error if programs are missing and the packages cannot be had.
+/// Returns an error if programs are missing and can neither be had as packages nor built.
 pub fn locate(given: Option<&Path>, report: Report<'_>) -> Result<ContainerPrograms, Error> {
+    let registry = &registry::locate(given, report)?;
     let cache = &cache_dir().join("containers");
-    let missing = match find(given, cache) {
+    let missing = match find(given, cache, registry) {
         Ok(programs) => return Ok(programs),
         Err(missing) => missing,
     };
@@ -61,11 +65,15 @@ pub fn locate(given: Option<&Path>, report: Report<'_>) -> Result<ContainerProgr
     );
     unpack(cache, missing, report)?;
     step.finish();
-    find(given, cache).map_err(|missing| Error::Incomplete { missing })
+    find(given, cache, registry).map_err(|missing| Error::Incomplete { missing })
 }
 
-/// Returns the programs, or the names of those that are nowhere.
-fn find(given: Option<&Path>, cache: &Path) -> Result<ContainerPrograms, Vec<String>> {
+/// Returns the programs with this registry, or the names of those that are nowhere.
+fn find(
+    given: Option<&Path>,
+    cache: &Path,
+    registry: &Path,
+) -> Result<ContainerPrograms, Vec<String>> {
     let mut missing = Vec::new();
     let mut program = |name: &str| {
         let places = [cache.join("usr/bin"), cache.join("usr/sbin")];
@@ -80,7 +88,7 @@ fn find(given: Option<&Path>, cache: &Path) -> Result<ContainerPrograms, Vec<Str
         })
     };
     let (containerd, shim) = (program("containerd"), program("containerd-shim-runc-v2"));
-    let (ctr, runc) = (program("ctr"), program("runc"));
+    let runc = program("runc");
     let plugins = given
         .map(Path::to_owned)
         .into_iter()
@@ -95,10 +103,10 @@ fn find(given: Option<&Path>, cache: &Path) -> Result<ContainerPrograms, Vec<Str
         Some(cni) if missing.is_empty() => Ok(ContainerPrograms {
             containerd,
             shim,
-            ctr,
             runc,
             cni,
             kube_proxy: None,
+            registry: registry.to_owned(),
         }),
         Some(_) => Err(missing),
         None => {

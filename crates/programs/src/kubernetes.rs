@@ -1,23 +1,20 @@
 //! Where the Kubernetes programs come from: a given directory, `KUBEBUILDER_ASSETS`, `PATH`, a versioned cache, or a
 //! build from Go modules into that cache.
 
-pub mod build;
+mod build;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use cluster_spec::kubernetes::{Assets, KUBE_PROXY, KUBERNETES_VERSION, NAMES};
 use cluster_spec::progress::{Report, note};
 
 use crate::child::output_within;
+use crate::go::{self, VERSION_LIMIT};
 use crate::path::{cache_dir, find_program};
 
 /// Oldest usable etcd: older ones fail with `Too large resource version` after a while.
 const MIN_ETCD_VERSION: (u32, u32) = (3, 5);
-
-/// How long a program may take to tell its version.
-const VERSION_LIMIT: Duration = Duration::from_mins(1);
 
 /// Why the programs are not available.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +29,7 @@ pub enum Error {
         missing: Vec<String>,
         /// Why building failed.
         #[source]
-        source: build::Error,
+        source: go::Error,
     },
 }
 

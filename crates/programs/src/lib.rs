@@ -1,5 +1,5 @@
 //! Where the programs come from that our programs start: [`kubernetes`] finds those of Kubernetes or builds them, [`path`] those of the
-//! machine, [`containers`] those of a container runtime, [`debian`] unpacks packages, [`cargo`] calls cargo, [`child`] waits for programs that have to
+//! machine, [`containers`] those of a container runtime, [`registry`] the registry of their images, [`debian`] unpacks packages, [`go`] builds from Go modules, [`cargo`] calls cargo, [`child`] waits for programs that have to
 //! end. [`console`] tells people about it.
 
 pub mod cargo;
@@ -7,5 +7,7 @@ pub mod child;
 pub mod console;
 pub mod containers;
 pub mod debian;
+pub mod go;
 pub mod kubernetes;
 pub mod path;
+pub mod registry;

@@ -137,7 +137,7 @@ async fn about_stack(dir: PathBuf) -> String {
         Ok(Some(stack)) => format!(
             "  {}\n{}",
             kept::availability(&kubeconfig).await,
-            stack.describe()
+            stack.describe(&kubeconfig)
         ),
         Err(error) => format!("  {}\n", error.into_failure("").message),
     }

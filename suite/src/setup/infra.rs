@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use cluster_spec::images::Published;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
@@ -33,6 +34,7 @@ pub(super) async fn numacell(
     options: &Options,
     recorder: &Recorder,
     client: &Client,
+    published: &Published,
 ) -> Result<(), StepError> {
     recorder
         .step("every zone has numacell devices", async {
@@ -40,7 +42,7 @@ pub(super) async fn numacell(
                 recorder.saw("they are there already");
                 return Ok(());
             }
-            deploy(options, recorder, client).await?;
+            deploy(options, recorder, client, published).await?;
             recorder
                 .until(
                     "all zones of all NRTs list numacell devices",
@@ -74,7 +76,12 @@ async fn zones_without(client: &Client) -> Result<Vec<String>, StepError> {
         .collect())
 }
 
-async fn deploy(options: &Options, recorder: &Recorder, client: &Client) -> Result<(), StepError> {
+async fn deploy(
+    options: &Options,
+    recorder: &Recorder,
+    client: &Client,
+    published: &Published,
+) -> Result<(), StepError> {
     let name = format!("e2e-test-infra-{}", options.run);
     let privileged = ["audit", "enforce", "warn"].map(|mode| {
         (
@@ -116,8 +123,9 @@ async fn deploy(options: &Options, recorder: &Recorder, client: &Client) -> Resu
     }))
     .await?;
     for (pool, selector) in pools(client).await? {
-        make.create::<DaemonSet>(daemon_set(&pool, &selector))
-            .await?;
+        let mut set = daemon_set(&pool, &selector);
+        images::pin(published, &mut set);
+        make.create::<DaemonSet>(set).await?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use api::operator::v1::{
     NodeGroup, NodeGroupConfig, NumaResourcesOperator, NumaResourcesOperatorSpec,
 };
 use api::scheduler::v1::{NumaResourcesScheduler, NumaResourcesSchedulerSpec};
+use cluster_spec::images::Published;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject, GroupVersionKind, ListParams, PostParams};
@@ -36,6 +37,7 @@ pub(super) async fn stack(
     options: &Options,
     recorder: &Recorder,
     client: &Client,
+    published: &Published,
     may_install: bool,
 ) -> Result<(), StepError> {
     let there = recorder
@@ -67,14 +69,14 @@ pub(super) async fn stack(
         recorder
             .step(
                 "the operator is installed",
-                operator(options, recorder, client),
+                operator(options, recorder, client, published),
             )
             .await?;
     }
     recorder
         .step(
             "the resources of exporters and scheduler are created",
-            resources(recorder, client),
+            resources(recorder, client, published),
         )
         .await
 }
@@ -83,8 +85,10 @@ async fn operator(
     options: &Options,
     recorder: &Recorder,
     client: &Client,
+    published: &Published,
 ) -> Result<(), StepError> {
-    let objects = super::manifests::load(options.manifests.as_deref())?;
+    let image = images::of_stack(published);
+    let objects = super::manifests::load(options.manifests.as_deref(), image.as_deref())?;
     let count = objects.len();
     for object in objects {
         create_absent(options, recorder, client, object).await?;
@@ -154,7 +158,11 @@ async fn create_absent(
 }
 
 /// Creates the two resources that make the operator work, unless they exist.
-async fn resources(recorder: &Recorder, client: &Client) -> Result<(), StepError> {
+async fn resources(
+    recorder: &Recorder,
+    client: &Client,
+    published: &Published,
+) -> Result<(), StepError> {
     let operators: Api<NumaResourcesOperator> = Api::all(client.clone());
     if operators.get_opt(names::OPERATOR_CR).await?.is_none() {
         let pools = pools(client).await?;
@@ -169,7 +177,7 @@ async fn resources(recorder: &Recorder, client: &Client) -> Result<(), StepError
     let schedulers: Api<NumaResourcesScheduler> = Api::all(client.clone());
     if schedulers.get_opt(names::SCHEDULER_CR).await?.is_none() {
         let spec = NumaResourcesSchedulerSpec {
-            scheduler_image: images::of_scheduler(),
+            scheduler_image: images::of_scheduler(published),
             ..NumaResourcesSchedulerSpec::default()
         };
         let object = NumaResourcesScheduler::new(names::SCHEDULER_CR, spec);
@@ -236,7 +244,7 @@ mod tests {
         let (client, log) = testing::client(|_, _| testing::not_found());
         let (stream, _) = testing::stream();
         let recorder = Recorder::new(&stream, "setup");
-        let failure = stack(&options(), &recorder, &client, false)
+        let failure = stack(&options(), &recorder, &client, &Published::default(), false)
             .await
             .expect_err("nothing is installed")
             .into_failure("");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::names;
+use cluster_spec::images::Published;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -105,7 +106,7 @@ impl Stack {
     }
 
     /// Describes for `cluster status` where the programs are and which builds of them run, in indented lines.
-    pub fn describe(&self) -> String {
+    pub fn describe(&self, kubeconfig: &Path) -> String {
         let programs = self.builds.iter().map(|(program, build)| {
             let time = Timestamp::try_from(build.modified)
                 .map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.0}"));
@@ -113,6 +114,9 @@ impl Stack {
                 Ok(now) if now == *build => "",
                 Ok(_) if program == TESTBED => {
                     ", has changed since: the cluster takes the new one only when it is created again"
+                }
+                Ok(_) if has_registry(kubeconfig) => {
+                    ", has changed since: the cluster's images have the new one only when it is created again"
                 }
                 Ok(_) => ", has changed since: the next run restarts its pods",
                 Err(_) => ", is gone",
@@ -167,6 +171,12 @@ impl Stack {
             recorder.note(&format!(
                 "{TESTBED} has changed since the cluster was brought up, which still runs the former build; for the new one {RECREATE_ADVICE}"
             ));
+        }
+        let of_images = changed.iter().find(|program| **program != TESTBED);
+        if let Some(program) = of_images.filter(|_| has_registry(kubeconfig)) {
+            return Err(StepError::fail(format!(
+                "{program} has changed since the cluster's images were made; {RECREATE_ADVICE}"
+            )));
         }
         for (program, components) in [
             // the exporter is part of the operator's program
@@ -238,6 +248,11 @@ pub async fn availability(kubeconfig: &Path) -> String {
         ),
         Err(_) => "the state of the stack is unknown: the API server does not answer".to_owned(),
     }
+}
+
+/// Returns whether the cluster has a registry, whose images were made when it was brought up.
+fn has_registry(kubeconfig: &Path) -> bool {
+    Published::beside(kubeconfig).is_ok_and(|published| !published.0.is_empty())
 }
 
 /// Returns the directory of the cluster that a kubeconfig belongs to.

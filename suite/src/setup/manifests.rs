@@ -29,16 +29,19 @@ const BUILT_IN: [(&str, &str); 4] = [
 ];
 
 /// Loads all objects, in order: the built-in ones, or those of a directory with the layout of `config` (`crd/*.yaml`, `operator.yaml`). They run
-/// the image that the user named for the stack, if any.
-pub(super) fn load(dir: Option<&Path>) -> Result<Vec<DynamicObject>, StepError> {
+/// this image of the stack, if one is given.
+pub(super) fn load(
+    dir: Option<&Path>,
+    image: Option<&str>,
+) -> Result<Vec<DynamicObject>, StepError> {
     let mut objects = Vec::new();
     for (name, text) in texts(dir)? {
         objects.extend(parse(&text).map_err(|error| {
             StepError::fail(format!("cannot read the manifest {name}: {error}"))
         })?);
     }
-    if let Some(image) = images::named_by_user() {
-        images::replace(&mut objects, &image);
+    if let Some(image) = image {
+        images::replace(&mut objects, image);
     }
     Ok(objects)
 }
@@ -110,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_built_in_manifests_define_before_they_use() {
-        let objects = load(None).expect("built-in manifests are readable");
+        let objects = load(None, None).expect("built-in manifests are readable");
         let kinds: Vec<_> = objects
             .iter()
             .filter_map(|object| object.types.as_ref())
@@ -126,9 +129,8 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_manifests_run_another_image_where_the_user_names_one() {
-        let mut objects = load(None).expect("built-in manifests are readable");
-        images::replace(&mut objects, "r.example/s:1");
+    fn the_built_in_manifests_run_another_image_where_one_is_given() {
+        let objects = load(None, Some("r.example/s:1")).expect("built-in manifests are readable");
         let text = serde_json::to_string(&objects).expect("objects are JSON");
         assert!(text.contains("r.example/s:1"));
         assert!(!text.contains(api::names::STACK_IMAGE), "{text}");
@@ -136,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_missing_directory_is_named() {
-        let error = load(Some(Path::new("does/not/exist"))).expect_err("no manifests");
+        let error = load(Some(Path::new("does/not/exist")), None).expect_err("no manifests");
         assert!(
             error
                 .into_failure("")

@@ -7,6 +7,7 @@
 
 mod api_server;
 mod cluster;
+mod containerd;
 mod controllers;
 mod disturbed;
 mod embedded_node;

@@ -59,7 +59,7 @@ impl Layout {
             &layer.blob.digest,
             architecture,
         ));
-        let mut manifest = oci_archive::manifest(&config.blob, &layer.blob);
+        let mut manifest = oci_archive::manifest(&config.blob, [&layer.blob]);
         manifest["annotations"] = labels.into();
         Ok(Self {
             layer,

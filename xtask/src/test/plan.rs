@@ -131,6 +131,7 @@ const LONG: &[(&str, Expected)] = &[
     ("testbed/it/cluster::", takes(15.0, 0.5)),
     ("rte/it/external_faults::", takes(15.0, 0.1)),
     ("rte/it/faults::", takes(15.0, 0.1)),
+    ("testbed/it/containerd::", takes(20.0, 0.7)),
     ("testbed/it/kubectl::", takes(8.0, 0.5)),
     ("testbed/it/node", takes(5.0, 0.4)),
 ];

@@ -9,22 +9,23 @@ use std::process::{Command, Stdio};
 
 use cluster_spec::plan::ClusterSpec;
 use cluster_spec::progress::{Report, Step, note};
-use cluster_spec::runtime::Runtime;
+use cluster_spec::runtime::{ContainerPrograms, Runtime};
 use cluster_spec::subnet::Subnet;
 use cluster_state::Claim;
 use cluster_state::process::ProcessRef;
 use cri_runtime::filter;
 use nodes::{prepare_nodes, runtime};
-use wait::{wait_for_api, wait_for_nodes, wait_for_proxy, wait_for_runtime};
+use wait::{wait_for_api, wait_for_nodes, wait_for_proxy, wait_for_registry, wait_for_runtime};
 
 use super::{LocalCluster, Owned, client_from};
+use crate::containerd::{images, registry};
 use crate::control_plane::ControlPlane;
 use crate::node_handle::{self, tail};
 use crate::pki::{self, Pki};
 use crate::privileges::{self, Facts, Missing};
 use crate::supervise::client;
 use crate::supervise::protocol::Announcement;
-use crate::{containerd, helper_process, net};
+use crate::{helper_process, net};
 
 /// The longest name of a socket in a node's directory.
 const LONGEST_SOCKET: &str = "/control.sock";
@@ -59,9 +60,9 @@ pub enum Error {
     /// The cluster could not be made an OpenShift.
     #[error("cannot make the cluster an OpenShift")]
     Flavour(#[from] openshift::Error),
-    /// A node's containerd does not take the images.
-    #[error(transparent)]
-    Images(#[from] containerd::Error),
+    /// The registry does not take the images.
+    #[error("cannot push the cluster's images")]
+    Images(#[from] registry::Error),
     /// A node failed.
     #[error(transparent)]
     Node(#[from] node_handle::Error),
@@ -198,8 +199,20 @@ async fn prepare(
     ))
 }
 
-/// Starts all processes and waits until the nodes are ready.
+/// Starts all processes and waits until the nodes are ready and can pull images.
 async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> {
+    match &cluster.spec().runtime {
+        Runtime::Builtin => start_parts(cluster, report).await,
+        Runtime::Containerd(programs) => {
+            // Nobody asks for an image before the nodes are ready.
+            let images = publish_images(cluster, programs, report);
+            tokio::try_join!(start_parts(cluster, report), images)?;
+            Ok(())
+        }
+    }
+}
+
+async fn start_parts(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> {
     let spec = cluster.spec();
     let holder = cluster.holder();
     let plane = ControlPlane {
@@ -223,7 +236,6 @@ async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> 
             node.spawn_hiding_proxy()?;
         }
     }
-    import_images(cluster, report).await?;
     wait_for_api(cluster).await?;
     if let Some(flavour) = spec.flavour {
         openshift::install_for(&cluster.client(), flavour, &spec.nodes).await?;
@@ -259,26 +271,27 @@ async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-/// Imports the images into the nodes, one after another, where the runtime needs them. A kubelet comes after that, or it could ask for an
-/// image that is not there yet.
-async fn import_images(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> {
-    let Runtime::Containerd(programs) = &cluster.spec().runtime else {
-        return Ok(());
-    };
+/// Starts the registry, pushes the images, and writes down how pods name them.
+async fn publish_images(
+    cluster: &LocalCluster,
+    programs: &ContainerPrograms,
+    report: Report<'_>,
+) -> Result<(), Error> {
     let step = Step::begin(report, "images");
-    let images = nodes::named_images(cluster.spec());
-    let file = cluster.dir().join("images.tar");
-    let (programs, handles) = (programs.clone(), cluster.nodes().to_vec());
-    let work = move || -> Result<(), Error> {
-        containerd::archive::write(&file, &images)?;
-        for node in &handles {
-            containerd::import(node, &programs, &file)?;
-        }
-        Ok(fs_err::remove_file(file)?)
-    };
-    tokio::task::spawn_blocking(work)
+    registry::write(cluster.dir(), cluster.subnet())?;
+    let start = registry::start(cluster.dir(), &programs.registry);
+    cluster.holder().start(start)?;
+    let packed_dir = cluster.dir().join("images");
+    let images = nodes::pushed_images(cluster.spec());
+    let dir = packed_dir.clone();
+    let packed = tokio::task::spawn_blocking(move || images::pack(&dir, &images))
         .await
         .map_err(std::io::Error::other)??;
+    wait_for_registry(cluster).await?;
+    let published = registry::push(cluster.subnet(), &packed).await?;
+    published.write(cluster.dir())?;
+    // The registry has a copy.
+    fs_err::remove_dir_all(packed_dir)?;
     step.finish();
     Ok(())
 }

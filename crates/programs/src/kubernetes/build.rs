@@ -1,16 +1,13 @@
-//! Builds the programs from Go modules. The first build is slow, so it reports progress.
+//! Builds the programs from Go modules.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use cluster_spec::kubernetes::{ETCD_VERSION, KUBERNETES_VERSION};
-use cluster_spec::progress::{Progress, Report, Step};
+use cluster_spec::progress::{Report, Step};
 
-use super::VERSION_LIMIT;
-use crate::child::output_within;
-use crate::path::{find_program, lock};
+use crate::go::{self, Error, MIN_VERSION, Target};
+use crate::path::lock;
 
 /// Modules of the Kubernetes repository that are also published separately as v0.X.
 const STAGING: [&str; 29] = [
@@ -44,44 +41,10 @@ const STAGING: [&str; 29] = [
     "pod-security-admission",
     "sample-apiserver",
 ];
-/// Oldest Go that builds this Kubernetes.
-const MIN_GO_VERSION: (u32, u32) = (1, 25);
-/// Number of lines of the compiler's output that an error shows.
-const TAIL: usize = 15;
-
-/// Why the programs could not be built.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// There is no Go on `PATH`.
-    #[error(
-        "they can be built, but there is no go on PATH: install Go {}.{} or newer, or put ready programs on PATH, or name \
-         their directory by --assets or KUBEBUILDER_ASSETS",
-        MIN_GO_VERSION.0,
-        MIN_GO_VERSION.1
-    )]
-    NoGo,
-    /// Go is too old.
-    #[error("they can be built, but {found} is older than Go {}.{}: install a newer one", MIN_GO_VERSION.0, MIN_GO_VERSION.1)]
-    OldGo {
-        /// Output of `go version`.
-        found: String,
-    },
-    /// A directory or file could not be used.
-    #[error("cannot use the cache")]
-    Cache(#[from] std::io::Error),
-    /// A command failed.
-    #[error("`{command}` failed:\n{tail}")]
-    Command {
-        /// The command line.
-        command: String,
-        /// Its last lines.
-        tail: String,
-    },
-}
 
 /// Builds programs into the cache. Other processes that need the same programs wait here and then find them built.
-pub fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<(), Error> {
-    let go = check_go()?;
+pub(super) fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<(), Error> {
+    let go = go::find()?;
     let parent = cache.parent().unwrap_or(cache);
     fs_err::create_dir_all(cache)?;
     let _lock = lock(
@@ -103,7 +66,7 @@ pub fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<(), Err
         );
         let work = tempfile::tempdir_in(parent)?;
         fs_err::write(work.path().join("go.mod"), kubernetes_module(&kubernetes))?;
-        compile(&go, work.path(), &version_flags(), report)?;
+        go::compile(&go, work.path(), Target::Tools, &version_flags(), report)?;
         for name in kubernetes {
             fs_err::rename(work.path().join("out").join(name), cache.join(name))?;
         }
@@ -116,37 +79,12 @@ pub fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<(), Err
         );
         let work = tempfile::tempdir_in(parent)?;
         fs_err::write(work.path().join("go.mod"), etcd_module())?;
-        compile(&go, work.path(), "-s -w", report)?;
+        go::compile(&go, work.path(), Target::Tools, "-s -w", report)?;
         // The program is named after its module.
         fs_err::rename(work.path().join("out/server"), cache.join("etcd"))?;
         step.finish();
     }
     Ok(())
-}
-
-fn check_go() -> Result<PathBuf, Error> {
-    let go = find_program("go").ok_or(Error::NoGo)?;
-    let output = output_within(Command::new(&go).arg("version"), VERSION_LIMIT)?;
-    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if go_version(&text).is_some_and(|version| version >= MIN_GO_VERSION) {
-        Ok(go)
-    } else {
-        Err(Error::OldGo { found: text })
-    }
-}
-
-/// Parses major and minor number out of `go version go1.26.8 linux/amd64`.
-fn go_version(text: &str) -> Option<(u32, u32)> {
-    let numbers = text.split_whitespace().nth(2)?.strip_prefix("go")?;
-    let mut parts = numbers.split('.');
-    let digits = |part: &str| {
-        part.chars()
-            .take_while(char::is_ascii_digit)
-            .collect::<String>()
-            .parse()
-            .ok()
-    };
-    Some((digits(parts.next()?)?, digits(parts.next()?)?))
 }
 
 /// Returns the version of the staging modules: a Kubernetes `v1.N.M` is published as `v0.N.M` there.
@@ -158,7 +96,7 @@ fn kubernetes_module(programs: &[&str]) -> String {
     let staging = staging_version();
     let mut text = format!(
         "module kubernetes-programs\n\ngo {}.{}.0\n\nrequire k8s.io/kubernetes {KUBERNETES_VERSION}\n\nreplace (\n",
-        MIN_GO_VERSION.0, MIN_GO_VERSION.1
+        MIN_VERSION.0, MIN_VERSION.1
     );
     for module in STAGING {
         // Writing to a String cannot fail.
@@ -175,7 +113,7 @@ fn kubernetes_module(programs: &[&str]) -> String {
 fn etcd_module() -> String {
     format!(
         "module etcd-program\n\ngo {}.{}.0\n\nrequire go.etcd.io/etcd/server/v3 {ETCD_VERSION}\n\ntool go.etcd.io/etcd/server/v3\n",
-        MIN_GO_VERSION.0, MIN_GO_VERSION.1
+        MIN_VERSION.0, MIN_VERSION.1
     )
 }
 
@@ -195,72 +133,9 @@ fn version_flags() -> String {
     )
 }
 
-fn compile(go: &Path, work: &Path, linker_flags: &str, report: Report<'_>) -> Result<(), Error> {
-    run(go, work, &["mod", "tidy"], report)?;
-    let out = work.join("out");
-    fs_err::create_dir_all(&out)?;
-    let out = out.to_string_lossy().into_owned();
-    // -v prints each package when it is compiled, which serves as progress.
-    run(
-        go,
-        work,
-        &["build", "-v", "-ldflags", linker_flags, "-o", &out, "tool"],
-        report,
-    )
-}
-
-/// Runs go and reports the lines that it writes as progress, at most a few per second.
-fn run(go: &Path, work: &Path, arguments: &[&str], report: Report<'_>) -> Result<(), Error> {
-    let mut child = Command::new(go)
-        .args(arguments)
-        .current_dir(work)
-        .env("CGO_ENABLED", "0")
-        .env("GOWORK", "off")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let mut tail: Vec<String> = Vec::new();
-    let mut lines = 0_usize;
-    let mut last = std::time::Instant::now();
-    if let Some(output) = child.stderr.take() {
-        for text in BufReader::new(output).lines().map_while(Result::ok) {
-            lines += 1;
-            if last.elapsed().as_millis() >= 300 {
-                report(Progress::Advanced(format!(
-                    "{} {lines}: {text}",
-                    arguments.first().unwrap_or(&"go")
-                )));
-                last = std::time::Instant::now();
-            }
-            if tail.len() == TAIL {
-                tail.remove(0);
-            }
-            tail.push(text);
-        }
-    }
-    if child.wait()?.success() {
-        return Ok(());
-    }
-    Err(Error::Command {
-        command: format!("go {}", arguments.join(" ")),
-        tail: tail.join("\n"),
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-
     use super::*;
-
-    #[rstest]
-    #[case::release("go version go1.26.8 linux/amd64", Some((1, 26)))]
-    #[case::candidate("go version go1.25rc1 linux/amd64", Some((1, 25)))]
-    #[case::nonsense("gccgo", None)]
-    fn go_versions_are_read(#[case] text: &str, #[case] expected: Option<(u32, u32)>) {
-        assert_eq!(go_version(text), expected);
-    }
 
     #[test]
     fn module_replaces_the_staging_modules_and_names_the_programs() {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::pods::failed_pod;
 use super::{describe, phase};
 use crate::context::Context;
+use crate::images;
 use crate::recorder::PollResult;
 use crate::step::StepError;
 use crate::workload::PodPlan;
@@ -19,7 +20,8 @@ impl Context {
     /// Replaces the pod template of a deployment and its number of replicas.
     pub async fn update_deployment(&self, plan: &PodPlan, replicas: i32) -> Result<(), StepError> {
         let template = plan.deployment(replicas).spec.map(|spec| spec.template);
-        let patch = json!({"spec": {"replicas": replicas, "template": template}});
+        let mut patch = json!({"spec": {"replicas": replicas, "template": template}});
+        images::pin(&self.facts().published, &mut patch);
         self.patch_deployment(plan.name(), &patch).await
     }
 

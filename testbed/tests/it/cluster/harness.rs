@@ -24,7 +24,7 @@ pub(crate) fn state_root() -> tempfile::TempDir {
 }
 
 /// Returns a cluster with this many workers on the default machine.
-pub(super) fn small(state_root: &tempfile::TempDir, name: &str, workers: usize) -> ClusterSpec {
+pub(crate) fn small(state_root: &tempfile::TempDir, name: &str, workers: usize) -> ClusterSpec {
     let assets = kubernetes::locate(&SearchPath::from_environment(None), &|_| {}).unwrap();
     let bin_dir = Path::new(HELPER).parent().unwrap();
     ClusterSpec::with_workers(

@@ -12,7 +12,6 @@ use cri_runtime::spec::NodeSpec;
 use super::Error;
 use crate::cluster::LocalCluster;
 use crate::containerd;
-use crate::containerd::archive::Named;
 use crate::control_plane::{process, text};
 use crate::enter::NodeLayout;
 use crate::kubelet::runtime_process;
@@ -62,7 +61,9 @@ pub(super) fn prepare_nodes(cluster: &LocalCluster) -> Result<(), Error> {
             Runtime::Builtin => {
                 write_json(&node.dir().join("node.json"), &node_spec(spec, node, index))?;
             }
-            Runtime::Containerd(programs) => containerd::write(node, index, programs)?,
+            Runtime::Containerd(programs) => {
+                containerd::write(cluster.dir(), node, index, programs)?;
+            }
         }
     }
     Ok(())
@@ -107,34 +108,42 @@ fn node_spec(spec: &ClusterSpec, node: &NodeHandle, index: usize) -> NodeSpec {
 
 /// Returns the images of a node: the stack, and the same programs as an image that an administrator may choose, which runs as root.
 fn images(spec: &ClusterSpec) -> BTreeMap<String, Image> {
-    let stack = stack_image(spec);
-    let exporter = Image {
-        user: None,
-        ..stack.clone()
-    };
+    let stack = with_kubectl(spec, stack_image(spec));
+    let exporter = as_root(&stack);
     BTreeMap::from([
         (api::names::STACK_REPOSITORY.to_owned(), stack),
         (api::names::EXPORTER_REPOSITORY.to_owned(), exporter),
     ])
 }
 
-/// Returns the same images with all names by which pods ask for them.
-pub(super) fn named_images(spec: &ClusterSpec) -> Vec<Named> {
-    let named = |(repository, image): (String, Image)| Named {
-        names: vec![
-            format!("{repository}:dev"),
-            format!("{repository}@{}", api::names::STACK_DIGEST),
-        ],
-        image,
-    };
-    images(spec).into_iter().map(named).collect()
+/// Returns the images that a registry gets, by name: those of [`images`], and that of the tests, where kubectl is. Nodes pull what their pods ask
+/// for, and most of them ask for the stack alone.
+pub(super) fn pushed_images(spec: &ClusterSpec) -> Vec<(String, Image)> {
+    let stack = stack_image(spec);
+    let tests = with_kubectl(spec, stack.clone());
+    let images = [
+        (api::names::EXPORTER_IMAGE, as_root(&stack)),
+        (api::names::STACK_IMAGE, stack),
+        (api::names::TESTS_IMAGE, tests),
+    ];
+    images.map(|(name, image)| (name.to_owned(), image)).into()
 }
 
-/// Returns the image of the stack, which has kubectl as well.
 fn stack_image(spec: &ClusterSpec) -> Image {
     let mut image = Image::of_stack(&spec.bin_dir);
-    image.add("/usr/local/bin/kubectl", spec.assets.kubectl.clone());
     image.user = Some(STACK_USER);
+    image
+}
+
+fn as_root(image: &Image) -> Image {
+    Image {
+        user: None,
+        ..image.clone()
+    }
+}
+
+fn with_kubectl(spec: &ClusterSpec, mut image: Image) -> Image {
+    image.add("/usr/local/bin/kubectl", spec.assets.kubectl.clone());
     image
 }
 

@@ -9,6 +9,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 
 use super::Error;
 use crate::cluster::LocalCluster;
+use crate::containerd::registry;
 use crate::control_plane::{API_SERVER, log_file};
 use crate::kube_proxy;
 use crate::kubelet::runtime_process;
@@ -20,6 +21,8 @@ const API_TIMEOUT: Duration = Duration::from_secs(90);
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for the rules of Services to be there.
 const PROXY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time for the registry to answer.
+const REGISTRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for all nodes to be ready with their devices.
 const NODES_TIMEOUT: Duration = Duration::from_secs(150);
 
@@ -40,6 +43,24 @@ pub(super) async fn wait_for_runtime(
             ));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+pub(super) async fn wait_for_registry(cluster: &LocalCluster) -> Result<(), Error> {
+    let deadline = Instant::now() + REGISTRY_TIMEOUT;
+    let address = registry::address(cluster.subnet());
+    while tokio::net::TcpStream::connect(address).await.is_err() {
+        check_components(cluster)?;
+        if Instant::now() > deadline {
+            return Err(timeout_error(
+                cluster,
+                registry::PROCESS,
+                "does not answer",
+                REGISTRY_TIMEOUT,
+            ));
+        }
+        tokio::time::sleep(POLL_PAUSE).await;
     }
     Ok(())
 }
