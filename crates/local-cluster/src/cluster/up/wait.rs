@@ -20,7 +20,7 @@ const API_TIMEOUT: Duration = Duration::from_secs(90);
 /// Longest time for the runtime of a node to answer.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for the rules of Services to be there.
-const PROXY_TIMEOUT: Duration = Duration::from_secs(60);
+const PROXY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Longest time for the registry to answer.
 const REGISTRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for all nodes to be ready with their devices.
