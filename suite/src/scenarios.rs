@@ -1,11 +1,10 @@
 //! The scenarios of the catalogue, one module per area, with its ids and labels (scenarios-serial.md 8, 9).
 //!
-//! `area` has the head that the scenarios of an area share. `steps`, `load`, `attributes` and `tls_profile` have what stories of several areas
-//! share. All other modules are areas; none of them borrows from another.
+//! `registry` has the titles and labels of all. `steps`, `load`, `attributes` and `tls_profile` have what stories of several areas share. All
+//! other modules are areas; none of them borrows from another.
 //!
 //! `CONTRIBUTING.md` says how to add a scenario or a fault.
 
-mod area;
 mod attributes;
 mod byres;
 mod cache;
@@ -23,6 +22,7 @@ mod nonrt;
 mod overhead;
 mod placement;
 mod preempt;
+mod registry;
 mod resacct;
 mod rte;
 mod rtetols;

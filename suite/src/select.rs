@@ -22,7 +22,7 @@ pub struct Selection {
         help_heading = "Selection"
     )]
     pub labels: Option<String>,
-    /// Only tiers 0 to N
+    /// Only tiers 0 to N; scenarios without a tier are left out, and counted in a message
     #[arg(long, value_name = "N", help_heading = "Selection")]
     pub tier_up_to: Option<u8>,
     /// Only scenarios whose id or title matches
@@ -130,6 +130,23 @@ impl Selection {
             Err(Error::Nothing)
         }
     }
+
+    /// Returns the number of scenarios that only the limit on tiers leaves out, because they have none.
+    pub fn left_out_without_tier(&self, scenarios: &[Scenario]) -> Result<usize, Error> {
+        if self.tier_up_to.is_none() {
+            return Ok(0);
+        }
+        let without_limit = Self {
+            tier_up_to: None,
+            ..self.clone()
+        };
+        let selected = without_limit.apply(scenarios)?;
+        let without_tier = scenarios
+            .iter()
+            .zip(selected)
+            .filter(|(scenario, selected)| *selected && tier(&scenario.labels).is_none());
+        Ok(without_tier.count())
+    }
 }
 
 fn tier(labels: &[&str]) -> Option<u8> {
@@ -230,6 +247,29 @@ mod tests {
             }),
             "a/zero"
         );
+    }
+
+    #[test]
+    fn scenarios_without_a_tier_are_counted_if_only_that_leaves_them_out() {
+        let scenarios = [
+            scenario("a/zero", &["tier0"]),
+            scenario("a/two", &["tier2"]),
+            scenario("a/none", &["scheduler"]),
+            scenario("b/none", &["scheduler"]),
+        ];
+        let count = |tier_up_to, focus: &str| {
+            let selection = Selection {
+                tier_up_to,
+                focus: Some(focus.to_owned()),
+                ..Selection::default()
+            };
+            selection
+                .left_out_without_tier(&scenarios)
+                .expect("something is selected")
+        };
+        assert_eq!(count(Some(1), "^."), 2);
+        assert_eq!(count(Some(1), "^a/"), 1);
+        assert_eq!(count(None, "^."), 0);
     }
 
     #[test]

@@ -36,6 +36,12 @@ pub(super) async fn run(args: RunArgs) -> ExitCode {
         Ok(selected) => selected,
         Err(error) => return print_error(USAGE, &error.to_string()),
     };
+    if let Ok(count @ 1..) = args.selection.left_out_without_tier(&scenarios) {
+        print_error(
+            0,
+            &format!("--tier-up-to leaves out what has no tier, here {count} of the scenarios; --label '!/^tier/' selects these"),
+        );
+    }
     let chosen = || {
         scenarios
             .iter()

@@ -7,24 +7,12 @@ use crate::needs::Need;
 use crate::observed::Scope;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::ResourceRequest;
 
-const AREA: Area = Area {
-    context: "[serial][disruptive][scheduler][byres] numaresources workload placement considering specific resources \
-        requests a guaranteed pod with one container should be placed and aligned on the node",
-    labels: &[
-        "disruptive",
-        "scheduler",
-        "byres",
-        "feature:wlplacement",
-        "feature:byres",
-        "tier0",
-        "ressched",
-    ],
-    needs: &[
+const NEEDS: &[Need] = &[
         Need::Nodes {
             count: 2,
             scope: Some(Scope::Pod),
@@ -34,43 +22,34 @@ const AREA: Area = Area {
             scope: Some(Scope::Pod),
             request: REQUEST,
         },
-    ],
-};
+    ];
 const REQUEST: &str = "16c 16Gi";
 
 struct Row {
     id: &'static str,
-    test_id: u32,
     free: &'static str,
-    text: &'static str,
 }
 
 static ROWS: &[Row] = &[
     Row {
         id: "byres/memory-decides",
-        test_id: 85792,
         free: "16c 8Gi",
-        text: "with topology-manager-scope: pod, using memory as deciding factor",
     },
     Row {
         id: "byres/cpu-decides",
-        test_id: 85793,
         free: "8c 16Gi",
-        text: "with topology-manager-scope: pod, using CPU as the deciding factor",
     },
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |row: &'static Row| {
-        AREA.tagged(
+    let build = |row: &'static Row| {
+        scenario(
             row.id,
-            row.test_id,
-            "tmscope:pod",
-            ("[tmscope:pod]", row.text),
+            NEEDS,
             body(move |ctx| Box::pin(run(ctx, row))),
         )
     };
-    ROWS.iter().map(scenario).collect()
+    ROWS.iter().map(build).collect()
 }
 
 async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {

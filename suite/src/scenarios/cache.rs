@@ -15,34 +15,14 @@ use crate::needs::Need;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::load::{self, MEMORY, zone_cpus};
 use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "scheduler cache",
-    labels: &[
-        "tier0",
-        "scheduler",
-        "cache",
-        "feature:cache",
-        "periodic_update",
-        "openshift",
-        "podburst",
-    ],
-    needs: &[Need::nodes(2), Need::CacheResync],
-};
-const WITH_DEVICE: Area = Area {
-    needs: &[Need::nodes(2), Need::CacheResync, Need::Device("d3")],
-    ..AREA
-};
-const INTERFERENCE: Area = Area {
-    context: "scheduler cache should keep possibly-fitting pod in pending state until overreserve is corrected by \
-        update handling interference",
-    ..AREA
-};
+const NEEDS: &[Need] = &[Need::nodes(2), Need::CacheResync];
+const WITH_DEVICE: &[Need] = &[Need::nodes(2), Need::CacheResync, Need::Device("d3")];
 /// Label of the pods that another scheduler places.
 const INTERFERES: &str = "e2e.test.openshift-kni.io/scheduler-interference";
 /// The scheduler that comes with Kubernetes.
@@ -74,39 +54,19 @@ static BURSTABLE: Load = Load {
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        AREA.scenario(
-            "cache/overreserve-corrected",
-            85786,
-            "",
-            "should keep possibly-fitting pod in pending state until overreserve is corrected by update",
+        scenario("cache/overreserve-corrected", NEEDS,
             body(|ctx| Box::pin(overreserve_corrected(ctx))),
         ),
-        INTERFERENCE.scenario(
-            "cache/interference-gu",
-            85787,
-            "qos:gu",
-            "from GU pods, low",
+        scenario("cache/interference-gu", NEEDS,
             body(|ctx| Box::pin(interference(ctx, &GUARANTEED))),
         ),
-        INTERFERENCE.scenario(
-            "cache/interference-bu",
-            85788,
-            "qos:bu",
-            "from BU pods, moderate",
+        scenario("cache/interference-bu", NEEDS,
             body(|ctx| Box::pin(interference(ctx, &BURSTABLE))),
         ),
-        WITH_DEVICE.scenario(
-            "cache/non-fitting-stays-pending",
-            85789,
-            "",
-            "should keep non-fitting pod in pending state forever",
+        scenario("cache/non-fitting-stays-pending", WITH_DEVICE,
             body(|ctx| Box::pin(non_fitting_stays_pending(ctx))),
         ),
-        WITH_DEVICE.scenario(
-            "cache/unblocked-on-delete",
-            85790,
-            "",
-            "should unblock non-fitting pod in pending state when resources are freed (pod deleted)",
+        scenario("cache/unblocked-on-delete", WITH_DEVICE,
             body(|ctx| Box::pin(unblocked_on_delete(ctx))),
         ),
     ]

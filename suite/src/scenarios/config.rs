@@ -14,84 +14,40 @@ use serde_json::json;
 use crate::context::Context;
 use crate::needs::Need;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::attributes::nrt_attributes;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "[serial][disruptive] numaresources configuration management",
-    labels: &["disruptive", "feature:config"],
-    needs: &[],
-};
-const ON_OPENSHIFT: Area = Area {
-    needs: &[Need::OpenShift],
-    ..AREA
-};
+const ON_OPENSHIFT: &[Need] = &[Need::OpenShift];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let mut all = vec![
-        AREA.scenario(
-            "config/nrt-attributes",
-            84315,
-            "tier0",
-            "should reflect correct TM configuration in the NRT object attributes",
+        scenario("config/nrt-attributes", &[],
             body(|ctx| Box::pin(nrt_attributes(ctx))),
         ),
-        AREA.scenario(
-            "config/sched-modify",
-            54916,
-            "tier2 schedrst feature:schedrst",
-            "should be able to modify the configurable values under the NUMAResourcesScheduler CR",
+        scenario("config/sched-modify", &[],
             body(|ctx| Box::pin(scheduler_is_renamed(ctx))),
         ),
-        AREA.scenario(
-            "config/nodegroup-config-status",
-            84307,
-            "tier2",
-            "should report the NodeGroupConfig in the status",
+        scenario("config/nodegroup-config-status", &[],
             body(|ctx| Box::pin(status::groups_are_reported(ctx))),
         ),
-        AREA.scenario(
-            "config/related-objects",
-            84309,
-            "related_objects",
-            "should report relatedObjects in the status",
+        scenario("config/related-objects", &[],
             body(|ctx| Box::pin(status::related_objects_are_reported(ctx))),
         ),
-        AREA.scenario(
-            "config/poolname-and-selector",
-            84311,
-            "tier2 ngpoolname feature:ngpoolname",
-            "should not allow configuring PoolName and MCP selector on same node group",
+        scenario("config/poolname-and-selector", &[],
             body(|ctx| Box::pin(refused::two_specifiers_are_refused(ctx))),
         ),
-        AREA.scenario(
-            "config/poolname-status",
-            84312,
-            "tier1 ngpoolname feature:ngpoolname",
-            "should report the NodeGroupConfig in the NodeGroupStatus with NodePool set and allow updates",
+        scenario("config/poolname-status", &[],
             body(|ctx| Box::pin(status::changed_groups_are_reported(ctx))),
         ),
-        AREA.scenario(
-            "config/poolname-duplicate",
-            80823,
-            "tier2 ngpoolname feature:ngpoolname",
-            "should not allow duplicate and empty PoolName values on the same node group. duplicate pool name",
+        scenario("config/poolname-duplicate", &[],
             body(|ctx| Box::pin(refused::duplicates_are_refused(ctx))),
         ),
-        AREA.scenario(
-            "config/poolname-empty",
-            80823,
-            "tier2 ngpoolname feature:ngpoolname",
-            "should not allow duplicate and empty PoolName values on the same node group. empty pool name",
+        scenario("config/poolname-empty", &[],
             body(|ctx| Box::pin(refused::empty_names_are_refused(ctx))),
         ),
-        AREA.scenario(
-            "config/no-mcp-selector-hs",
-            80912,
-            "tier2 ngpoolname feature:ngpoolname",
-            "should not allow MCP selector on hypershift",
+        scenario("config/no-mcp-selector-hs", &[],
             body(|ctx| Box::pin(refused::selectors_are_refused_without_pools(ctx))),
         ),
     ];

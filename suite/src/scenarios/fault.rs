@@ -22,19 +22,10 @@ use crate::needs::Need;
 use crate::observed::{NodeTopology, Scope, zones_difference};
 use crate::resources::Resources;
 use crate::scenario::{Body, Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "[disruptive][fault] numaresources stack during faults",
-    labels: &["disruptive"],
-    needs: &[Need::Zone {
-        count: 2,
-        scope: Some(Scope::Container),
-        request: REQUEST,
-    }],
-};
 const REQUEST: &str = "4c 4Gi";
 const SMALL: &str = "3c 3Gi";
 /// User of the stack's programs in their requests.
@@ -43,7 +34,6 @@ const STACK: &str = "system:serviceaccount:numaresources:*";
 /// The fault during which a pod is placed.
 struct Row {
     id: &'static str,
-    text: &'static str,
     part: Part,
     /// Whether the pod's node cannot report the pod meanwhile, so that the scheduler must rely on its own charge.
     unreported: bool,
@@ -58,12 +48,10 @@ impl Row {
     /// Builds a row with a fault of the API server, during which the node's exporter can report the pod.
     const fn reported(
         id: &'static str,
-        text: &'static str,
         fault: fn(&Pod, &str) -> Disturbance,
     ) -> Self {
         Self {
             id,
-            text,
             part: Part::ApiServer,
             unreported: false,
             without_event: false,
@@ -75,14 +63,13 @@ impl Row {
     /// Builds a row with a fault that keeps the node's exporter from reporting the pod, wherever it lies.
     const fn unreported(
         id: &'static str,
-        text: &'static str,
         part: Part,
         fault: fn(&Pod, &str) -> Disturbance,
     ) -> Self {
         Self {
             part,
             unreported: true,
-            ..Self::reported(id, text, fault)
+            ..Self::reported(id, fault)
         }
     }
 }
@@ -90,43 +77,36 @@ impl Row {
 static ROWS: &[Row] = &[
     Row::unreported(
         "fault/exporter-stands-still",
-        "should charge a node for a pod that its exporter cannot report",
         Part::Nodes,
         stop_exporter,
     ),
     Row::unreported(
         "fault/podresources-hangs",
-        "should publish nothing while the kubelet does not answer the exporter",
         Part::PodResources,
         |_, node| socket(node, SocketFault::Hangs),
     ),
     Row::unreported(
         "fault/podresources-garbage",
-        "should publish nothing while the kubelet's answers make no sense",
         Part::PodResources,
         |_, node| socket(node, SocketFault::Garbage),
     ),
     Row::reported(
         "fault/binding-fails",
-        "should place a pod once when its first bindings fail",
         |_, _| rule(Rule::new(binding(), Fault::InternalError).times(2)),
     ),
     Row {
         without_event: true,
         ..Row::reported(
             "fault/binding-unanswered",
-            "should place a pod once when its binding is done but not answered",
             |_, _| rule(Rule::new(binding(), Fault::LoseAnswer).times(1)),
         )
     },
     Row::reported(
         "fault/nrt-conflicts",
-        "should publish in the end when others change what the exporter writes",
         |_, _| rule(Rule::new(published(), Fault::Conflict).times(5)),
     ),
     Row::reported(
         "fault/too-many-requests",
-        "should wait as long as an API server asks it to",
         |_, _| {
             let busy = Fault::TooManyRequests {
                 retry_after_seconds: 1,
@@ -142,7 +122,6 @@ static ROWS: &[Row] = &[
         }),
         ..Row::reported(
             "fault/watches-expire",
-            "should list again when the resource version of a watch has expired",
             |_, _| {
                 let expire = Fault::EndWatch {
                     after_events: 1,
@@ -194,16 +173,19 @@ fn published() -> Selector {
 }
 
 /// Builds a scenario that needs faults in this part of the cluster.
-fn scenario(id: &'static str, text: &str, part: Part, body: Body) -> Scenario {
-    let mut scenario = AREA.scenario(id, None, "tier2", text, body);
-    scenario.needs.push(Need::Faults(part));
-    scenario
+fn with_faults(id: &'static str, part: Part, body: Body) -> Scenario {
+    let room = Need::Zone {
+        count: 2,
+        scope: Some(Scope::Container),
+        request: REQUEST,
+    };
+    scenario(id, &[room, Need::Faults(part)], body)
 }
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let placed = |row: &'static Row| {
         let run = body(move |ctx| Box::pin(placed_meanwhile(ctx, row)));
-        scenario(row.id, row.text, row.part, run)
+        with_faults(row.id, row.part, run)
     };
     let mut all: Vec<Scenario> = ROWS.iter().map(placed).collect();
     all.extend(restarts::scenarios());

@@ -10,19 +10,12 @@ use crate::needs::Need;
 use crate::observed::{Scope, topology_of};
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::{lists, steps};
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "[serial][hostlevel] numaresources host-level resources a pod should be placed and aligned on the node",
-    labels: &["hostlevel", "feature:hostlevel"],
-    needs: &[Need::nodes(2)],
-};
-const SINGLE: &str = "with ephemeral storage, single-container";
-const MULTI: &str = "with ephemeral storage, multi-container";
-const FRACTIONAL: &str = "with ephemeral storage, multi-container, fractional";
+const NEEDS: &[Need] = &[Need::nodes(2)];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Qos {
@@ -44,97 +37,61 @@ impl Qos {
 /// Containers, and the part of their resources that the zones must account for.
 struct Row {
     id: &'static str,
-    test_id: u32,
-    labels: &'static str,
     qos: Qos,
     containers: &'static str,
     accounted: &'static str,
-    text: &'static str,
 }
 
 static ROWS: &[Row] = &[
     Row {
         id: "hostlevel/gu-single",
-        test_id: 84015,
-        labels: "tier0 qos:gu",
         qos: Qos::Guaranteed,
         containers: "2c 256Mi eph=256Mi",
         accounted: "2c 256Mi",
-        text: SINGLE,
     },
     Row {
         id: "hostlevel/bu-single",
-        test_id: 84016,
-        labels: "tier1 qos:bu",
         qos: Qos::Burstable,
         containers: "2c 256Mi eph=256Mi",
         accounted: "",
-        text: SINGLE,
     },
     Row {
         id: "hostlevel/be-single",
-        test_id: 84017,
-        labels: "tier1 qos:be",
         qos: Qos::BestEffort,
         containers: "eph=256Mi",
         accounted: "",
-        text: SINGLE,
     },
     Row {
         id: "hostlevel/gu-multi",
-        test_id: 74249,
-        labels: "tier0 qos:gu",
         qos: Qos::Guaranteed,
         containers: "2c 256Mi eph=256Mi; 2c 256Mi eph=256Mi; 2c 256Mi eph=256Mi; 2c 256Mi eph=256Mi",
         accounted: "8c 1Gi",
-        text: MULTI,
     },
     Row {
         id: "hostlevel/gu-multi-frac",
-        test_id: 74250,
-        labels: "tier0 qos:gu",
         qos: Qos::Guaranteed,
         containers: "3000m 256Mi eph=16Mi; 2c 256Mi eph=16Mi; 1500m 256Mi eph=256Mi; 2c 256Mi eph=256Mi",
         accounted: "7c 1Gi",
-        text: FRACTIONAL,
     },
     Row {
         id: "hostlevel/bu-multi-frac",
-        test_id: 74251,
-        labels: "tier1 qos:bu",
         qos: Qos::Burstable,
         containers: "1200m 384Mi eph=16Mi; 1200m 384Mi eph=256Mi; 1600m 384Mi eph=256Mi; 2c 384Mi eph=16Mi",
         accounted: "",
-        text: FRACTIONAL,
     },
     Row {
         id: "hostlevel/be-multi",
-        test_id: 74252,
-        labels: "tier1 qos:be",
         qos: Qos::BestEffort,
         containers: "eph=256Mi; eph=16777216",
         accounted: "",
-        text: MULTI,
     },
 ];
 
-const PENDING: Area = Area {
-    context: "[serial][hostlevel] numaresources host-level resources [unsched] a pod with multi containers should be \
-        pending due to unavailable host-level resources",
-    labels: &[
-        "hostlevel",
-        "feature:hostlevel",
-        "failalign",
-        "feature:unsched",
-    ],
-    needs: &[Need::nodes(1)],
-};
+const PENDING: &[Need] = &[Need::nodes(1)];
 
 /// A pod that requests more ephemeral storage than any node has.
 struct PendingRow {
     id: &'static str,
-    test_id: u32,
-    labels: &'static str,
     qos: Qos,
     containers: &'static str,
     device: bool,
@@ -143,24 +100,18 @@ struct PendingRow {
 static PENDING_ROWS: &[PendingRow] = &[
     PendingRow {
         id: "hostlevel/pend-gu",
-        test_id: 74253,
-        labels: "tier2 qos:gu unsched",
         qos: Qos::Guaranteed,
         containers: "2c 16Mi eph=256Mi; 1500m 16Mi eph=128Mi",
         device: false,
     },
     PendingRow {
         id: "hostlevel/pend-bu",
-        test_id: 74254,
-        labels: "tier2 qos:bu unsched",
         qos: Qos::Burstable,
         containers: "2500m eph=256Mi; 2c 64Mi eph=16Mi",
         device: false,
     },
     PendingRow {
         id: "hostlevel/pend-be",
-        test_id: 74255,
-        labels: "tier3 qos:be unsched",
         qos: Qos::BestEffort,
         containers: "eph=256Mi; eph=32Mi; d1=2",
         device: true,
@@ -170,11 +121,11 @@ static PENDING_ROWS: &[PendingRow] = &[
 pub(super) fn scenarios() -> Vec<Scenario> {
     let placed = |row: &'static Row| {
         let run = body(move |ctx| Box::pin(run(ctx, row)));
-        AREA.scenario(row.id, row.test_id, row.labels, row.text, run)
+        scenario(row.id, NEEDS, run)
     };
     let pending = |row: &'static PendingRow| {
         let run = body(move |ctx| Box::pin(pending(ctx, row)));
-        let mut scenario = PENDING.scenario(row.id, row.test_id, row.labels, MULTI, run);
+        let mut scenario = scenario(row.id, PENDING, run);
         scenario
             .needs
             .extend(row.device.then_some(Need::Device("d1")));

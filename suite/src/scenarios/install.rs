@@ -22,28 +22,11 @@ use crate::context::checks::first_container;
 use crate::ledger::ObjectRef;
 use crate::needs::Need;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::attributes::nrt_attributes;
 use crate::step::StepError;
 
-const INSTALL: Area = Area {
-    context: "[Install] continuousIntegration",
-    labels: &["disruptive", "install"],
-    needs: &[],
-};
-const DURABILITY: Area = Area {
-    context: "[Install] durability",
-    ..INSTALL
-};
-const UNINSTALL: Area = Area {
-    context: "[Uninstall] clusterCleanup",
-    ..INSTALL
-};
-const UPGRADE: Area = Area {
-    context: "Upgrade",
-    labels: &["upgrade"],
-    needs: &[Need::OpenShift],
-};
+const UPGRADE: &[Need] = &[Need::OpenShift];
 /// An image that an operator does not trust by default.
 const CUSTOM_EXPORTER: &str = "quay.io/openshift-kni/resource-topology-exporter:test-ci";
 /// Environment variable of the operator: with `false` it accepts any image.
@@ -51,53 +34,25 @@ const RESTRICTION: &str = "EXPORTER_IMAGE_RESTRICTION";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        INSTALL.scenario(
-            "install/deploy-available",
-            47574,
-            "tier0",
-            "should perform overall deployment and be available",
+        scenario("install/deploy-available", &[],
             body(|ctx| Box::pin(resource_brings_exporters(ctx))),
         ),
-        DURABILITY.scenario(
-            "install/reject-custom-exporter",
-            None,
-            "tier1",
-            "should reject custom ExporterImage",
+        scenario("install/reject-custom-exporter", &[],
             body(|ctx| Box::pin(foreign_image_is_refused(ctx))),
         ),
-        DURABILITY.scenario(
-            "install/unrestricted-exporter",
-            47587,
-            "tier1",
-            "should restart RTE DaemonSet when image is updated and the restriction is disabled",
+        scenario("install/unrestricted-exporter", &[],
             body(|ctx| Box::pin(any_image_is_run(ctx))),
         ),
-        DURABILITY.scenario(
-            "install/delete-redeploy",
-            None,
-            "",
-            "should delete NUMAResourceOperator CR and redeploy without polluting cluster state",
+        scenario("install/delete-redeploy", &[],
             body(|ctx| Box::pin(deleted_and_recreated(ctx))),
         ),
-        DURABILITY.scenario(
-            "install/nrt-config-match",
-            None,
-            "",
-            "should have the desired topology manager configuration under the NRT object",
+        scenario("install/nrt-config-match", &[],
             body(|ctx| Box::pin(nrt_attributes(ctx))),
         ),
-        UNINSTALL.scenario(
-            "uninstall/nro",
-            None,
-            "",
-            "should delete all components after NRO deletion",
+        scenario("uninstall/nro", &[],
             body(|ctx| Box::pin(nothing_is_left(ctx))),
         ),
-        UPGRADE.scenario(
-            "upgrade/no-machineconfig",
-            None,
-            "openshift",
-            "should remove machineconfigs when no SElinux policy annotation is present",
+        scenario("upgrade/no-machineconfig", UPGRADE,
             body(|ctx| Box::pin(no_machine_config_is_left(ctx))),
         ),
     ]

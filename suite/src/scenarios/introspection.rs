@@ -8,60 +8,27 @@ use serde::Deserialize;
 use crate::context::Context;
 use crate::context::stack::Component;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 
-const INTROSPECTION: Area = Area {
-    context: "[serial] numaresources operator introspection.",
-    labels: &[],
-    needs: &[],
-};
-const METRICS: Area = Area {
-    context: "metrics exposed securely.",
-    ..INTROSPECTION
-};
-const VERSION: Area = Area {
-    context: "[serial] version",
-    ..INTROSPECTION
-};
 /// File of the operator's image with its build information.
 const BUILD_INFO: &str = "/usr/local/share/buildinfo.json";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        INTROSPECTION.scenario(
-            "introspection/operator-termination-policy",
-            None,
-            "tier3 feature:introspection terminationMessage",
-            "should verify the terminationMessagePolicy",
+        scenario("introspection/operator-termination-policy", &[],
             body(|ctx| Box::pin(operators_end_with_their_logs(ctx))),
         ),
-        INTROSPECTION.scenario(
-            "introspection/rte-termination-policy",
-            None,
-            "tier3 feature:introspection terminationMessage",
-            "should set terminationMessagePolicy in the operand",
+        scenario("introspection/rte-termination-policy", &[],
             body(|ctx| Box::pin(exporters_end_with_their_logs(ctx))),
         ),
-        METRICS.scenario(
-            "metrics/operator",
-            85769,
-            "feature:metrics",
-            "should be able to fetch metrics from the manager container",
+        scenario("metrics/operator", &[],
             body(|ctx| Box::pin(operator_counts_its_work(ctx))),
         ),
-        METRICS.scenario(
-            "metrics/rte",
-            85770,
-            "feature:metrics",
-            "should be able to fetch metrics from the RTE pod container",
+        scenario("metrics/rte", &[],
             body(|ctx| Box::pin(exporters_count_their_writes(ctx))),
         ),
-        VERSION.scenario(
-            "version/report",
-            85791,
-            "feature:config tier1 versioncheck",
-            "should report the version of the operator",
+        scenario("version/report", &[],
             body(|ctx| Box::pin(versions_are_reported(ctx))),
         ),
     ]

@@ -15,15 +15,11 @@ use crate::context::Context;
 use crate::needs::Need;
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "network policies are applied traffic behavior",
-    labels: &["feature:netpols"],
-    needs: &[Need::NetworkPolicies],
-};
+const NEEDS: &[Need] = &[Need::NetworkPolicies];
 /// Ports of the operator's metrics and health endpoints (operator.md 6.7).
 const OPERATOR_METRICS: u16 = 8080;
 const OPERATOR_HEALTH: u16 = 8081;
@@ -34,8 +30,6 @@ const LIMIT: &str = "5";
 
 struct Row {
     id: &'static str,
-    test_id: u32,
-    text: &'static str,
     connection: Connection,
 }
 
@@ -49,60 +43,44 @@ enum Connection {
 static ROWS: &[Row] = &[
     Row {
         id: "netpol/operator-api",
-        test_id: 85771,
-        text: "operator -> API server",
         connection: Connection::ReachesApiServer(Part::Operator),
     },
     Row {
         id: "netpol/sched-api",
-        test_id: 85772,
-        text: "scheduler -> API server",
         connection: Connection::ReachesApiServer(Part::Scheduler),
     },
     Row {
         id: "netpol/rte-api",
-        test_id: 85773,
-        text: "rte worker -> API server",
         connection: Connection::ReachesApiServer(Part::Exporter),
     },
     Row {
         id: "netpol/prom-operator-metrics",
-        test_id: 85774,
-        text: "prometheus operator -> numaresouces operator metrics endpoint",
         connection: Connection::Reaches(Part::Prometheus, Part::Operator, OPERATOR_METRICS),
     },
     Row {
         id: "netpol/prom-rte-metrics",
-        test_id: 85775,
-        text: "prometheus operator -> numaresouces rte worker endpoint",
         connection: Connection::Reaches(Part::Prometheus, Part::Exporter, EXPORTER_METRICS),
     },
     Row {
         id: "netpol/sched-operator",
-        test_id: 85776,
-        text: "scheduler -> operator",
         connection: Connection::IsBlocked(Part::Scheduler, Part::Operator, OPERATOR_HEALTH),
     },
     Row {
         id: "netpol/operator-prom",
-        test_id: 85777,
-        text: "numaresouces operator -> prometheus operator",
         connection: Connection::IsBlocked(Part::Operator, Part::Prometheus, OPERATOR_HEALTH),
     },
     Row {
         id: "netpol/prom-operator-health",
-        test_id: 85778,
-        text: "prometheus operator -> numaresouces operator",
         connection: Connection::IsBlocked(Part::Prometheus, Part::Operator, OPERATOR_HEALTH),
     },
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |row: &'static Row| {
+    let build = |row: &'static Row| {
         let run = body(move |ctx| run(ctx, &row.connection));
-        AREA.scenario(row.id, row.test_id, "", row.text, run)
+        scenario(row.id, NEEDS, run)
     };
-    ROWS.iter().map(scenario).collect()
+    ROWS.iter().map(build).collect()
 }
 
 fn run<'a>(ctx: &'a Context, connection: &Connection) -> LocalBoxFuture<'a, Result<(), StepError>> {

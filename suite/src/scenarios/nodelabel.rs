@@ -9,33 +9,19 @@ use crate::needs::Need;
 use crate::observed::NodeTopology;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "[serial][disruptive][scheduler] numaresources workload placement considering node selector",
-    labels: &[
-        "disruptive",
-        "scheduler",
-        "feature:wlplacement",
-        "feature:nodelabel",
-    ],
-    needs: &[
+const NEEDS: &[Need] = &[
         Need::nodes(2),
         Need::Zone {
             count: 2,
             scope: None,
             request: REQUEST,
         },
-    ],
-};
-const AFFINITY: Area = Area {
-    context: "[serial][disruptive][scheduler] numaresources workload placement considering node selector a guaranteed \
-        deployment pod with nodeAffinity should be scheduled on one NUMA zone on a matching labeled node with enough resources",
-    ..AREA
-};
+    ];
 /// Label of the nodes that the pod selects.
 const SIZE: &str = "size";
 const REQUEST: &str = "16c 16Gi";
@@ -43,25 +29,13 @@ const FREE: &str = "12c 12Gi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        AREA.scenario(
-            "nodelabel/node-selector",
-            47598,
-            "tier2",
-            "should place the pod in the node with available resources in one NUMA zone and fulfilling node selector",
+        scenario("nodelabel/node-selector", NEEDS,
             body(|ctx| Box::pin(node_selector(ctx))),
         ),
-        AFFINITY.scenario(
-            "nodelabel/affinity-required",
-            47597,
-            "tier2",
-            "should be able to schedule pod with affinity property requiredDuringSchedulingIgnoredDuringExecution on the available node with feasible numa zone",
+        scenario("nodelabel/affinity-required", NEEDS,
             body(|ctx| Box::pin(affinity(ctx, required))),
         ),
-        AFFINITY.scenario(
-            "nodelabel/affinity-preferred",
-            49843,
-            "tier2",
-            "should be able to schedule pod with affinity property prefferdDuringSchedulingIgnoredDuringExecution on the available node with feasible numa zone",
+        scenario("nodelabel/affinity-preferred", NEEDS,
             body(|ctx| Box::pin(affinity(ctx, preferred))),
         ),
     ]

@@ -10,48 +10,28 @@ use crate::needs::Need;
 use crate::observed::{NodeTopology, Scope};
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "[serial][disruptive][scheduler] numaresources workload placement",
-    labels: &["disruptive", "scheduler", "feature:nonreg"],
-    needs: &[Need::nodes(2)],
-};
+const NEEDS: &[Need] = &[Need::nodes(2)];
 /// A scheduler that does not exist: a pod that has a node needs none.
 const ABSENT_SCHEDULER: &str = "foo";
 const BOUND: &str = "2c 100Mi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        AREA.scenario(
-            "nonreg/pod-nodename",
-            47584,
-            "tier2",
-            "should be able to schedule guaranteed pod in selective way",
+        scenario("nonreg/pod-nodename", NEEDS,
             body(|ctx| Box::pin(pod_with_node_name(ctx))),
         ),
-        AREA.scenario(
-            "nonreg/dp-nodename",
-            48964,
-            "tier3",
-            "should be able to schedule a guaranteed deployment pod to a specific node",
+        scenario("nonreg/dp-nodename", NEEDS,
             body(|ctx| Box::pin(deployment_with_node_name(ctx))),
         ),
-        AREA.scenario(
-            "nonreg/over-allocatable",
-            47613,
-            "tier3 nonreg unsched feature:unsched",
-            "should not schedule a pod requesting resources that are not allocatable at numa level",
+        scenario("nonreg/over-allocatable", NEEDS,
             body(|ctx| Box::pin(over_allocatable(ctx))),
         ),
-        AREA.scenario(
-            "nonreg/dp-scaleup",
-            85779,
-            "tier2 nonreg",
-            "should handle deployment scaleup such as nodes can be fully utilized",
+        scenario("nonreg/dp-scaleup", NEEDS,
             body(|ctx| Box::pin(scale_up(ctx))),
         ),
     ]

@@ -11,42 +11,30 @@ use crate::needs::Need;
 use crate::observed::{Scope, difference, topology_of};
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::ResourceRequest;
 
-const AREA: Area = Area {
-    context: "[serial] numaresources profile update",
-    labels: &["feature:wlplacement", "feature:nonrt", "no_nrt"],
-    needs: &[Need::nodes(1)],
-};
+const NEEDS: &[Need] = &[Need::nodes(1)];
 
 struct Row {
     id: &'static str,
-    test_id: u32,
     resources: fn() -> ResourceRequest,
-    text: &'static str,
 }
 
 static ROWS: &[Row] = &[
     Row {
         id: "nonrt/best-effort",
-        test_id: 85012,
         resources: || ResourceRequest::Nothing,
-        text: "should make a best-effort pod running",
     },
     Row {
         id: "nonrt/burstable",
-        test_id: 85013,
         resources: || ResourceRequest::Requests(Resources::literal("256Mi")),
-        text: "should make a burstable pod running",
     },
     Row {
         id: "nonrt/guaranteed",
-        test_id: 47611,
         resources: || ResourceRequest::Limits(Resources::literal(GUARANTEED)),
-        text: "should make a guaranteed pod running",
     },
 ];
 
@@ -55,11 +43,11 @@ const GUARANTEED: &str = "4c 256Mi";
 const TIME_TO_PUBLISH: Duration = Duration::from_millis(500);
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |row: &'static Row| {
+    let build = |row: &'static Row| {
         let run = body(move |ctx| Box::pin(run(ctx, row)));
-        AREA.scenario(row.id, row.test_id, "tier2", row.text, run)
+        scenario(row.id, NEEDS, run)
     };
-    ROWS.iter().map(scenario).collect()
+    ROWS.iter().map(build).collect()
 }
 
 async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {

@@ -14,16 +14,12 @@ use crate::needs::Need;
 use crate::observed::Scope;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "[serial][disruptive][scheduler] numaresources workload overhead",
-    labels: &["disruptive", "scheduler", "feature:overhead"],
-    needs: &[Need::nodes(2)],
-};
+const NEEDS: &[Need] = &[Need::nodes(2)];
 const CLASS: &str = "test-rtclass";
 /// Runtime handlers that run containers unmodified.
 const HANDLERS: [&str; 2] = ["crun", "runc"];
@@ -32,18 +28,10 @@ const LEAST: &str = "1c 1Gi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        AREA.scenario(
-            "overhead/not-accounted-in-nrt",
-            47582,
-            "tier2",
-            "schedule a guaranteed Pod in a single NUMA zone and check overhead is not accounted in NRT",
+        scenario("overhead/not-accounted-in-nrt", NEEDS,
             body(|ctx| Box::pin(not_accounted(ctx))),
         ),
-        AREA.scenario(
-            "overhead/pending-overhead-too-big",
-            53819,
-            "tier2 unsched feature:unsched",
-            "Pod pending when resources requested + pod overhead don't fit on the target node; NRT objects are not updated",
+        scenario("overhead/pending-overhead-too-big", NEEDS,
             body(|ctx| Box::pin(too_big(ctx))),
         ),
     ]

@@ -11,33 +11,21 @@ use crate::needs::Need;
 use crate::observed::{NodeTopology, Scope, topology_of};
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "[serial][disruptive][scheduler] numaresources workload placement",
-    labels: &["disruptive", "scheduler", "feature:wlplacement"],
-    needs: &[Need::nodes(2)],
-};
+const NEEDS: &[Need] = &[Need::nodes(2)];
 /// What is left in each zone of nodes on which the workload must not fit.
 const LEFT_IN_ZONES: &str = "1c 4G";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        AREA.scenario(
-            "placement/modify-workload",
-            47591,
-            "tier1",
-            "should modify workload post scheduling while keeping the resource requests available",
+        scenario("placement/modify-workload", NEEDS,
             body(|ctx| Box::pin(modify_workload(ctx))),
         ),
-        AREA.scenario(
-            "placement/modify-two-replicas",
-            48746,
-            "tier2",
-            "should modify workload post scheduling while keeping the resource requests available across all NUMA node",
+        scenario("placement/modify-two-replicas", NEEDS,
             body(|ctx| Box::pin(modify_two_replicas(ctx))),
         ),
     ]

@@ -14,15 +14,11 @@ use crate::context::padding::pinned_to;
 use crate::needs::Need;
 use crate::resources::{CPU, Resources};
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "[serial][disruptive][scheduler] numaresources priority-based workload placement",
-    labels: &["disruptive", "scheduler", "feature:preemption"],
-    needs: &[Need::nodes(1)],
-};
+const NEEDS: &[Need] = &[Need::nodes(1)];
 const CRITICAL: &str = "system-node-critical";
 const LOW: &str = "e2e-preemption-low";
 const MEDIUM: &str = "e2e-preemption-medium";
@@ -35,7 +31,6 @@ struct Row {
     fillers: Option<&'static str>,
     pod: Option<&'static str>,
     evicts: bool,
-    text: &'static str,
 }
 
 static ROWS: &[Row] = &[
@@ -44,65 +39,50 @@ static ROWS: &[Row] = &[
         fillers: None,
         pod: None,
         evicts: false,
-        text: "default-priority fillers vs default-priority new workload",
     },
     Row {
         id: "preempt/default-vs-snc",
         fillers: None,
         pod: Some(CRITICAL),
         evicts: true,
-        text: "default-priority fillers vs system-node-critical new workload",
     },
     Row {
         id: "preempt/snc-vs-default",
         fillers: Some(CRITICAL),
         pod: None,
         evicts: false,
-        text: "system-node-critical fillers vs default-priority new workload",
     },
     Row {
         id: "preempt/snc-vs-snc",
         fillers: Some(CRITICAL),
         pod: Some(CRITICAL),
         evicts: false,
-        text: "system-node-critical fillers vs system-node-critical new workload",
     },
     Row {
         id: "preempt/low-vs-medium",
         fillers: Some(LOW),
         pod: Some(MEDIUM),
         evicts: true,
-        text: "low-priority fillers vs medium-priority new workload",
     },
     Row {
         id: "preempt/medium-vs-low",
         fillers: Some(MEDIUM),
         pod: Some(LOW),
         evicts: false,
-        text: "medium-priority fillers vs low-priority new workload",
     },
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let pair = |row: &'static Row| {
-        let text = format!("should work as expected {}", row.text);
         let run = body(move |ctx| Box::pin(one_by_one(ctx, row)));
-        AREA.scenario(row.id, None, "tier2", &text, run)
+        scenario(row.id, NEEDS, run)
     };
     let mut all: Vec<Scenario> = ROWS.iter().map(pair).collect();
     all.extend([
-        AREA.scenario(
-            "preempt/mixed-priorities",
-            None,
-            "",
-            "should evict the lowest priority that is enough, and no more",
+        scenario("preempt/mixed-priorities", NEEDS,
             body(|ctx| Box::pin(mixed_priorities(ctx))),
         ),
-        AREA.scenario(
-            "preempt/burst-no-false-eviction",
-            None,
-            "",
-            "should not evict when a burst of pods of two priorities fits",
+        scenario("preempt/burst-no-false-eviction", NEEDS,
             body(|ctx| Box::pin(burst_fits(ctx))),
         ),
     ]);

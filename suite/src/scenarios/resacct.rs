@@ -10,66 +10,34 @@ use crate::needs::Need;
 use crate::observed::{NodeTopology, Scope, difference, topology_of};
 use crate::resources::{CPU, MEMORY, Resources};
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "[serial][disruptive][scheduler][resacct] numaresources workload resource accounting",
-    labels: &["disruptive", "scheduler", "resacct", "feature:resacct"],
-    needs: &[Need::nodes(2)],
-};
+const NEEDS: &[Need] = &[Need::nodes(2)];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        AREA.scenario(
-            "resacct/pending-then-scheduled",
-            49068,
-            "tier2 placement",
-            "should keep the pod pending if not enough resources available, then schedule when resources are freed",
+        scenario("resacct/pending-then-scheduled", NEEDS,
             body(|ctx| Box::pin(pending_then_scheduled(ctx))),
         ),
-        AREA.scenario(
-            "resacct/best-effort",
-            48685,
-            "tier1",
-            "should properly schedule a best-effort pod with no changes in NRTs",
+        scenario("resacct/best-effort", NEEDS,
             body(|ctx| Box::pin(not_accounted(ctx, false))),
         ),
-        AREA.scenario(
-            "resacct/burstable",
-            48686,
-            "tier1",
-            "should properly schedule a burstable pod with no changes in NRTs",
+        scenario("resacct/burstable", NEEDS,
             body(|ctx| Box::pin(not_accounted(ctx, true))),
         ),
-        AREA.scenario(
-            "resacct/burstable-dp",
-            47618,
-            "tier2",
-            "should properly schedule deployment with burstable pod with no changes in NRTs",
+        scenario("resacct/burstable-dp", NEEDS,
             body(|ctx| Box::pin(burstable_deployment(ctx))),
         ),
-        AREA.scenario(
-            "resacct/burstable-mixed",
-            85768,
-            "tier2",
-            "should properly schedule a burstable pod when one of the containers is asking for requests=limits, with no changes in NRTs",
+        scenario("resacct/burstable-mixed", NEEDS,
             body(|ctx| Box::pin(burstable_mixed(ctx))),
         ),
-        AREA.scenario(
-            "resacct/burstable-then-guaranteed",
-            47620,
-            "tier2",
-            "should properly schedule a burstable pod with no changes in NRTs followed by a guaranteed pod that stays pending till burstable pod is deleted",
+        scenario("resacct/burstable-then-guaranteed", NEEDS,
             body(|ctx| Box::pin(burstable_then_guaranteed(ctx))),
         ),
-        AREA.scenario(
-            "resacct/burstable-ds",
-            49071,
-            "tier2",
-            "should properly schedule daemonset with burstable pod with no changes in NRTs",
+        scenario("resacct/burstable-ds", NEEDS,
             body(|ctx| Box::pin(burstable_daemon_set(ctx))),
         ),
     ]

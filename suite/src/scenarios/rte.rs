@@ -15,32 +15,10 @@ mod published;
 mod reported;
 
 use crate::needs::Need;
-use crate::scenario::{Body, Scenario};
-use crate::scenarios::area::Area;
+use crate::scenario::Scenario;
 
-/// Builds a scenario from one line of the catalogue.
-fn scenario(
-    id: &'static str,
-    context: &'static str,
-    text: &str,
-    needs: Vec<Need>,
-    body: Body,
-) -> Scenario {
-    let area = Area {
-        context,
-        labels: &[],
-        needs: &[],
-    };
-    Scenario {
-        needs,
-        ..area.scenario(id, None, "", text, body)
-    }
-}
-
-/// Requires a node with zones.
-fn one_node() -> Vec<Need> {
-    vec![Need::nodes(1)]
-}
+/// A node with zones.
+const NEEDS: &[Need] = &[Need::nodes(1)];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let mut all = published::scenarios();

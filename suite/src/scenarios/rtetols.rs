@@ -16,101 +16,53 @@ use kube::api::{Api, DeleteParams};
 use crate::context::Context;
 use crate::needs::Need;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 
-const AREA: Area = Area {
-    context: "[serial][disruptive] numaresources RTE tolerations support",
-    labels: &["disruptive", "rtetols", "feature:rtetols"],
-    needs: &[Need::nodes(1)],
-};
+const NEEDS: &[Need] = &[Need::nodes(1)];
 const KEY: &str = "testkey";
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        AREA.scenario(
-            "rtetols/invalid-operator",
-            84302,
-            "tier2",
-            "should handle invalid field: operator",
+        scenario("rtetols/invalid-operator", NEEDS,
             body(|ctx| {
                 let wrong = toleration("invalid", "foo", Some("abc"), NO_SCHEDULE);
                 Box::pin(invalid_is_reported(ctx, wrong))
             }),
         ),
-        AREA.scenario(
-            "rtetols/invalid-effect",
-            72862,
-            "tier2",
-            "should handle invalid field: effect",
+        scenario("rtetols/invalid-effect", NEEDS,
             body(|ctx| {
                 let wrong = toleration("invalid", "Equal", Some("abc"), "__foobar__");
                 Box::pin(invalid_is_reported(ctx, wrong))
             }),
         ),
-        AREA.scenario(
-            "rtetols/change-in-place",
-            84303,
-            "tier3",
-            "should enable to change tolerations in the RTE daemonsets",
+        scenario("rtetols/change-in-place", NEEDS,
             body(|ctx| Box::pin(changed_in_place(ctx))),
         ),
-        AREA.scenario(
-            "rtetols/untolerate-tainted",
-            72857,
-            "slow tier2",
-            "should handle untolerations of tainted nodes while RTEs are running",
+        scenario("rtetols/untolerate-tainted", NEEDS,
             body(|ctx| Box::pin(untolerated(ctx))),
         ),
-        AREA.scenario(
-            "rtetols/evict-on-cr-change",
-            84304,
-            "tier3 slow",
-            "should evict running RTE pod if taint-toleration matching criteria is shaken - CR toleration change",
+        scenario("rtetols/evict-on-cr-change", NEEDS,
             body(|ctx| Box::pin(evicted(ctx, ChangedSide::Toleration))),
         ),
-        AREA.scenario(
-            "rtetols/evict-on-taint-change",
-            84305,
-            "tier3 slow",
-            "should evict running RTE pod if taint-toleration matching criteria is shaken - node taints change",
+        scenario("rtetols/evict-on-taint-change", NEEDS,
             body(|ctx| Box::pin(evicted(ctx, ChangedSide::Taint))),
         ),
-        AREA.scenario(
-            "rtetols/partial-taints",
-            72861,
-            "tier2",
-            "should tolerate partial taints and not schedule or evict the pod on the tainted node",
+        scenario("rtetols/partial-taints", NEEDS,
             body(|ctx| Box::pin(partial_taints(ctx))),
         ),
-        AREA.scenario(
-            "rtetols/no-restart-noschedule",
-            72859,
-            "tier3",
-            "should not restart a running RTE pod on tainted node with NoSchedule effect",
+        scenario("rtetols/no-restart-noschedule", NEEDS,
             body(|ctx| Box::pin(not_started_again(ctx))),
         ),
-        AREA.scenario(
-            "rtetols/noexecute-evict-restore",
-            84306,
-            "tier3",
-            "should evict running RTE pod on taint-tolerations mismatch and restore it when the taint is removed",
+        scenario("rtetols/noexecute-evict-restore", NEEDS,
             body(|ctx| Box::pin(evicted_and_restored(ctx))),
         ),
-        AREA.scenario(
-            "rtetols/inplace-while-running",
-            72854,
-            "reboot_required slow tier2",
-            "should add tolerations in-place while RTEs are running",
+        scenario("rtetols/inplace-while-running", NEEDS,
             body(|ctx| Box::pin(tolerated_later(ctx))),
         ),
-        AREA.scenario(
-            "rtetols/on-cr-creation",
-            72855,
-            "reboot_required slow tier2",
-            "should tolerate node taint on NROP CR creation",
+        scenario("rtetols/on-cr-creation", NEEDS,
             body(|ctx| Box::pin(tolerated_from_the_start(ctx))),
         ),
     ]

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 
 mod hosts;
@@ -24,30 +24,13 @@ mod images;
 mod installed;
 mod replicas;
 
-const UPDATES: Area = Area {
-    context: "[Scheduler] scheduler object updates",
-    labels: &["disruptive", "scheduler"],
-    needs: &[],
-};
-const SPREAD: Area = Area {
-    context: "[Scheduler] scheduler object updates testing deployment TopologySpreadConstraints",
-    ..UPDATES
-};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let mut all = vec![
-        UPDATES.scenario(
-            "sched/react-owned",
-            None,
-            "",
-            "should react to owned objects changes",
+        scenario("sched/react-owned", &[],
             body(|ctx| Box::pin(owned_objects_are_restored(ctx))),
         ),
-        UPDATES.scenario(
-            "sched/resync-period",
-            None,
-            "",
-            "should change the cache resync period",
+        scenario("sched/resync-period", &[],
             body(|ctx| Box::pin(period_is_passed_on(ctx))),
         ),
     ];

@@ -11,39 +11,22 @@ use kube::ResourceExt as _;
 use crate::context::Context;
 use crate::context::checks::{describe, node_of};
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "[serial][disruptive][scheduler] numaresources scheduler removal on a live cluster",
-    labels: &["disruptive", "scheduler", "schedrst", "feature:schedrst"],
-    needs: &[],
-};
 const REPLICAS: i32 = 2;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        AREA.scenario(
-            "schedrst/existing-keep-running",
-            47593,
-            "tier1",
-            "[case:1] should keep existing workloads running",
+        scenario("schedrst/existing-keep-running", &[],
             body(|ctx| Box::pin(existing_keep_running(ctx))),
         ),
-        AREA.scenario(
-            "schedrst/new-stay-pending",
-            49093,
-            "tier1 unsched feature:unsched",
-            "[case:2] should keep new scheduled workloads pending",
+        scenario("schedrst/new-stay-pending", &[],
             body(|ctx| Box::pin(new_stay_pending(ctx))),
         ),
-        AREA.scenario(
-            "schedrst/pending-scheduled-after-restore",
-            48069,
-            "tier2",
-            "[case:1] should schedule pending workloads when restored",
+        scenario("schedrst/pending-scheduled-after-restore", &[],
             body(|ctx| Box::pin(pending_are_scheduled(ctx))),
         ),
     ]

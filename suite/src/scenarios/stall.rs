@@ -10,24 +10,12 @@ use crate::needs::Need;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::load;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "[serial][scheduler][cache] scheduler cache stall should be able to schedule pods with no stalls",
-    labels: &[
-        "scheduler",
-        "cache",
-        "stall",
-        "feature:cache",
-        "feature:stall",
-        "periodic_update",
-        "openshift",
-    ],
-    needs: &[Need::nodes(2), Need::CacheResync],
-};
+const NEEDS: &[Need] = &[Need::nodes(2), Need::CacheResync];
 /// Name of the job of other pods.
 const JOB: &str = "generic-pause";
 
@@ -55,11 +43,8 @@ enum StackPods {
 
 struct Row {
     id: &'static str,
-    test_id: u32,
-    labels: &'static str,
     others: OtherPods,
     ours: StackPods,
-    text: &'static str,
 }
 
 fn nothing() -> ResourceRequest {
@@ -81,108 +66,78 @@ fn cpu_limits() -> ResourceRequest {
 static ROWS: &[Row] = &[
     Row {
         id: "stall/init-short",
-        test_id: 83865,
-        labels: "generic restartPolicy tier1 nodeAll",
         others: OtherPods::Bound {
             init: true,
             sleeps: &["1s"],
             restarts: false,
         },
         ours: StackPods::Burst(load::guaranteed),
-        text: "with non-restartable pods with guaranteed init and app containers",
     },
     Row {
         id: "stall/init-long",
-        test_id: 83866,
-        labels: "generic restartPolicy tier1 nodeAll",
         others: OtherPods::Bound {
             init: true,
             sleeps: &["42d"],
             restarts: false,
         },
         ours: StackPods::Burst(load::guaranteed),
-        text: "with non-restartable pods with guaranteed init and long running app containers",
     },
     Row {
         id: "stall/partial-never",
-        test_id: 83867,
-        labels: "generic restartPolicy tier1 nodeAll",
         others: OtherPods::Bound {
             init: false,
             sleeps: &["42d", "1s"],
             restarts: false,
         },
         ours: StackPods::Burst(load::guaranteed),
-        text: "with non-restartable pods with guaranteed pod with partially terminated app containers",
     },
     Row {
         id: "stall/partial-always",
-        test_id: 83868,
-        labels: "generic restartPolicy tier1 nodeAll",
         others: OtherPods::Bound {
             init: false,
             sleeps: &["42d", "1s"],
             restarts: true,
         },
         ours: StackPods::Burst(load::guaranteed),
-        text: "with restartable pods with guaranteed pod with partially terminated app containers",
     },
     Row {
         id: "stall/job-be",
-        test_id: 85780,
-        labels: "job generic tier1",
         others: OtherPods::Job(nothing),
         ours: StackPods::Large,
-        text: "vs best-effort pods",
     },
     Row {
         id: "stall/job-bu",
-        test_id: 85781,
-        labels: "job generic tier0",
         others: OtherPods::Job(small_requests),
         ours: StackPods::Large,
-        text: "vs burstable pods",
     },
     Row {
         id: "stall/job-gu-mem",
-        test_id: 85782,
-        labels: "job generic tier1",
         others: OtherPods::Job(small_limits),
         ours: StackPods::Large,
-        text: "vs guaranteed pods with pinnable memory",
     },
     Row {
         id: "stall/job-gu-mem-cpu",
-        test_id: 85783,
-        labels: "job generic tier0",
         others: OtherPods::Job(cpu_limits),
         ours: StackPods::Large,
-        text: "vs guaranteed pods with pinnable memory and CPU",
     },
     Row {
         id: "stall/job-burst-gu",
-        test_id: 85784,
-        labels: "job generic tier0 nodeAll",
         others: OtherPods::Job(nothing),
         ours: StackPods::Burst(load::guaranteed),
-        text: "should handle a burst of qos=guaranteed pods",
     },
     Row {
         id: "stall/job-burst-bu",
-        test_id: 85785,
-        labels: "job generic tier0 nodeAll",
         others: OtherPods::Job(nothing),
         ours: StackPods::Burst(load::burstable),
-        text: "should handle a burst of qos=burstable pods",
     },
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |row: &'static Row| {
+    let build = |row: &'static Row| {
         let run = body(move |ctx| Box::pin(run(ctx, row)));
-        AREA.scenario(row.id, row.test_id, row.labels, row.text, run)
+        scenario(row.id, NEEDS, run)
     };
-    ROWS.iter().map(scenario).collect()
+    ROWS.iter().map(build).collect()
 }
 
 async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {

@@ -9,29 +9,16 @@ use crate::context::arena::Fit;
 use crate::needs::Need;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::ResourceRequest;
 
-const AREA: Area = Area {
-    context: "[serial][disruptive][scheduler] numaresources workload placement considering taints",
-    labels: &[
-        "disruptive",
-        "scheduler",
-        "feature:wlplacement",
-        "feature:taint",
-    ],
-    needs: &[Need::nodes(2)],
-};
+const NEEDS: &[Need] = &[Need::nodes(2)];
 const KEY: &str = "testkey";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    vec![AREA.scenario(
-        "taint/tolerating-pod",
-        47594,
-        "tier1",
-        "should make a pod with a toleration land on a node with enough resources on a specific NUMA zone",
+    vec![scenario("taint/tolerating-pod", NEEDS,
         body(|ctx| Box::pin(run(ctx))),
     )]
 }

@@ -13,15 +13,11 @@ use crate::context::Context;
 use crate::context::tls_probe::{TLS_1_1, TLS_1_2};
 use crate::needs::Need;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::tls_profile::{Profile, tls_flags};
 use crate::step::StepError;
 
-const AREA: Area = Area {
-    context: "[tls] TLS compliance",
-    labels: &["openshift"],
-    needs: &[Need::OpenShift],
-};
+const NEEDS: &[Need] = &[Need::OpenShift];
 /// TCP port of the schedulers.
 const SCHEDULER_PORT: u16 = 10259;
 /// Go's names of the suites of the Intermediate profile, in its order.
@@ -42,41 +38,20 @@ const OLD_SUITE: u16 = 0xc023;
 const GOOD_SUITE: u16 = 0xc02b;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let strict = "tier0 feature:tlscompliance";
     vec![
-        AREA.scenario(
-            "tls/sched-reject",
-            None,
-            "",
-            "should have the scheduler reject what the cluster's TLS profile does not allow",
+        scenario("tls/sched-reject", NEEDS,
             body(|ctx| Box::pin(rejected_by_scheduler(ctx))),
         ),
-        AREA.scenario(
-            "tls/sched-accept",
-            None,
-            "",
-            "should have the scheduler accept what the cluster's TLS profile allows",
+        scenario("tls/sched-accept", NEEDS,
             body(|ctx| Box::pin(accepted_by_scheduler(ctx))),
         ),
-        AREA.scenario(
-            "tls/rte-flags",
-            88380,
-            strict,
-            "should start exporters with the cluster's TLS profile",
+        scenario("tls/rte-flags", NEEDS,
             body(|ctx| Box::pin(exporters_have_flags(ctx))),
         ),
-        AREA.scenario(
-            "tls/rte-metrics",
-            88381,
-            strict,
-            "should serve the exporters' metrics as the cluster's TLS profile asks",
+        scenario("tls/rte-metrics", NEEDS,
             body(|ctx| Box::pin(metrics_are_served(ctx))),
         ),
-        AREA.scenario(
-            "tls/rte-reject",
-            88382,
-            strict,
-            "should have exporters reject what the cluster's TLS profile does not allow",
+        scenario("tls/rte-reject", NEEDS,
             body(|ctx| Box::pin(rejected_by_exporters(ctx))),
         ),
     ]

@@ -15,102 +15,57 @@ use crate::observed::{NodeTopology, Scope};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const AREA: Area = Area {
-    context: "[serial][disruptive][scheduler] numaresources workload unschedulable",
-    labels: &["disruptive", "scheduler", "feature:unsched"],
-    needs: &[
+const NEEDS: &[Need] = &[
         Need::nodes(2),
         Need::Zone {
             count: 2,
             scope: None,
             request: REQUEST,
         },
-    ],
-};
+    ];
 const REQUEST: &str = "16c 16Gi";
 const FREE: &str = "12c 12Gi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        AREA.scenario(
-            "unsched/pod-no-zone",
-            47617,
-            "tier2 unsched failalign",
-            "workload requests guaranteed pod resources available on one node but not on a single numa",
+        scenario("unsched/pod-no-zone", NEEDS,
             body(|ctx| Box::pin(pod_no_zone(ctx))),
         ),
-        AREA.scenario(
-            "unsched/dp-no-zone",
-            48963,
-            "tier2 unsched failalign",
-            "a deployment with a guaranteed pod resources available on one node but not on a single numa",
+        scenario("unsched/dp-no-zone", NEEDS,
             body(|ctx| Box::pin(deployment_no_zone(ctx))),
         ),
-        AREA.scenario(
-            "unsched/ds-no-zone",
-            48962,
-            "tier2 unsched failalign",
-            "a daemonset with a guaranteed pod resources available on one node but not on a single numa",
+        scenario("unsched/ds-no-zone", NEEDS,
             body(|ctx| Box::pin(daemon_sets::daemon_set_no_zone(ctx))),
         ),
-        AREA.scenario(
-            "unsched/ds-one-node-fits",
-            47592,
-            "tier2 unsched failalign",
-            "a daemonset with a guaranteed pod resources available on one node/one single numa zone but not in any other node",
+        scenario("unsched/ds-one-node-fits", NEEDS,
             body(|ctx| Box::pin(daemon_sets::daemon_set_one_node_fits(ctx))),
         ),
-        AREA.scenario(
-            "unsched/dp-default-sched-tae",
-            47619,
-            "tier3 unsched default-scheduler",
-            "a deployment with a guaranteed pod resources available on one node but not on a single numa; scheduled by default scheduler",
+        scenario("unsched/dp-default-sched-tae", NEEDS,
             body(|ctx| Box::pin(refused_of_the_default_scheduler(ctx))),
         ),
-        Scenario {
-            needs: vec![Need::Nodes {
+        scenario(
+            "unsched/two-cnt-pod-scope",
+            &[Need::Nodes {
                 count: 1,
                 scope: Some(Scope::Pod),
             }],
-            ..AREA.scenario(
-                "unsched/two-cnt-pod-scope",
-                47616,
-                "tier2 tmscope:pod failalign",
-                "pod with two containers each on one numa zone can NOT be scheduled",
                 body(|ctx| Box::pin(two_containers_of_one_pod(ctx))),
-            )
-        },
-        AREA.scenario(
-            "unsched/dp-partially-fits",
-            47615,
-            "tier2 unsched",
-            "a deployment with multiple guaranteed pods resources that doesn't fit at the NUMA level",
+        ),
+        scenario("unsched/dp-partially-fits", NEEDS,
             body(|ctx| Box::pin(deployment_partially_fits(ctx))),
         ),
-        AREA.scenario(
-            "unsched/allocatable-pod",
-            47614,
-            "tier3 unsched pod",
-            "workload requests guaranteed pod resources available on one node but not on a single numa",
+        scenario("unsched/allocatable-pod", NEEDS,
             body(|ctx| Box::pin(allocatable(ctx, Kind::Pod))),
         ),
-        AREA.scenario(
-            "unsched/allocatable-dp",
-            47614,
-            "tier3 unsched deployment",
-            "a deployment with a guaranteed pod resources available on one node but not on a single numa",
+        scenario("unsched/allocatable-dp", NEEDS,
             body(|ctx| Box::pin(allocatable(ctx, Kind::Deployment))),
         ),
-        AREA.scenario(
-            "unsched/allocatable-ds",
-            47614,
-            "tier3 unsched daemonset",
-            "a daemonset with a guaranteed pod resources available on one node but not on a single numa",
+        scenario("unsched/allocatable-ds", NEEDS,
             body(|ctx| Box::pin(allocatable(ctx, Kind::DaemonSet))),
         ),
     ]

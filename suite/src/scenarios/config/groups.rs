@@ -13,6 +13,7 @@ use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 
 /// Pool of the control plane.
@@ -24,18 +25,10 @@ const OWN: &str = "worker-cnf";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        ON_OPENSHIFT.scenario(
-            "config/non-overlapping-groups",
-            83869,
-            "tier2 openshift mno-masters-schedulable",
-            "should configure NRO CR with multiple non-overlapping node groups and check e2e results",
+        scenario("config/non-overlapping-groups", ON_OPENSHIFT,
             body(|ctx| Box::pin(groups_stand_beside_each_other(ctx))),
         ),
-        ON_OPENSHIFT.scenario(
-            "config/overlapping-groups",
-            83870,
-            "tier2 openshift compact mno-masters-schedulable",
-            "should handle overlapping node group pools by keeping the duplicate RTE pods pending",
+        scenario("config/overlapping-groups", ON_OPENSHIFT,
             body(|ctx| Box::pin(second_exporter_of_a_node_waits(ctx))),
         ),
     ]

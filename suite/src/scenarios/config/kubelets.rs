@@ -21,36 +21,21 @@ use crate::observed::{Scope, topology_of};
 use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources};
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        ON_OPENSHIFT.scenario(
-            "config/nro-modify",
-            47674,
-            "images tier2 openshift",
-            "should be able to modify the configurable values under the NUMAResourcesOperator CR",
+        scenario("config/nro-modify", ON_OPENSHIFT,
             body(|ctx| Box::pin(operator_is_modified(ctx))),
         ),
-        ON_OPENSHIFT.scenario(
-            "config/ignore-other-kubeletconfigs",
-            84310,
-            "slow tier1 openshift",
-            "ignores non-matching kubeletconfigs",
+        scenario("config/ignore-other-kubeletconfigs", ON_OPENSHIFT,
             body(|ctx| Box::pin(others_are_ignored(ctx))),
         ),
-        ON_OPENSHIFT.scenario(
-            "config/kubeletconfig-change",
-            47585,
-            "reboot_required slow tier2 openshift",
-            "can change kubeletconfig and controller should adapt",
+        scenario("config/kubeletconfig-change", ON_OPENSHIFT,
             body(|ctx| Box::pin(changed_scope_is_followed(ctx))),
         ),
-        ON_OPENSHIFT.scenario(
-            "config/tm-policy-watch",
-            75354,
-            "reboot_required slow unsched schedrst tier2 openshift feature:schedattrwatch feature:schedrst",
-            "should be able to correctly identify topology manager policy without scheduler restarting",
+        scenario("config/tm-policy-watch", ON_OPENSHIFT,
             body(|ctx| Box::pin(policy_is_watched(ctx))),
         ),
     ]

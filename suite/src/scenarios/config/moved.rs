@@ -12,17 +12,14 @@ use super::pools::{
 use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 
 /// Name of the pool and of everything that belongs to it.
 const NAME: &str = "mcp-test";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    vec![ON_OPENSHIFT.scenario(
-        "config/nrt-attributes-move-group",
-        84316,
-        "openshift slow tier2 reboot_required",
-        "should change NRT attributes correctly when RTE is pointing to a different nodeGroup",
+    vec![scenario("config/nrt-attributes-move-group", ON_OPENSHIFT,
         body(|ctx| Box::pin(node_moves_to_another_pool(ctx))),
     )]
 }

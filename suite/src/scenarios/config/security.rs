@@ -21,6 +21,7 @@ use crate::context::checks::Rollout;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::scenarios::tls_profile::{
     CIPHERS, INTERMEDIATE, MIN_VERSION, MODERN, Profile, tls_flags,
 };
@@ -31,18 +32,10 @@ const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        ON_OPENSHIFT.scenario(
-            "config/mixed-selinux",
-            None,
-            "tier2 openshift",
-            "should converge with mixed SELinux policy across node groups",
+        scenario("config/mixed-selinux", ON_OPENSHIFT,
             body(|ctx| Box::pin(one_pool_has_a_policy_of_its_own(ctx))),
         ),
-        ON_OPENSHIFT.scenario(
-            "config/rte-tls-profile",
-            88383,
-            "reboot_required slow tier2 feature:tlscompliance",
-            "should update RTE daemonset TLS args to adhere to modified TLS profile",
+        scenario("config/rte-tls-profile", ON_OPENSHIFT,
             body(|ctx| Box::pin(exporters_follow_the_profile(ctx))),
         ),
     ]

@@ -8,8 +8,8 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
 
 use super::{
-    exporter_on, is_placed_on, leave_room_for_one, next_takes_its_place, plan, scenario,
-    stop_exporter, waits, zone_accounts_for_pod,
+    exporter_on, is_placed_on, leave_room_for_one, next_takes_its_place, plan,
+    stop_exporter, waits, with_faults, zone_accounts_for_pod,
 };
 use crate::context::Context;
 use crate::context::checks::{describe, node_of, phase};
@@ -19,21 +19,18 @@ use crate::step::StepError;
 
 pub(super) fn scenarios() -> [Scenario; 3] {
     [
-        scenario(
+        with_faults(
             "fault/scheduler-killed",
-            "should know what it placed when it starts again",
             Part::Nodes,
             body(|ctx| Box::pin(scheduler_starts_again(ctx))),
         ),
-        scenario(
+        with_faults(
             "fault/kubelet-restarts",
-            "should account for what ran on when a kubelet starts again",
             Part::Nodes,
             body(|ctx| Box::pin(kubelet_starts_again(ctx))),
         ),
-        scenario(
+        with_faults(
             "fault/lease-lost",
-            "should keep what it installed after somebody else had the operator's lease",
             Part::Nodes,
             body(|ctx| Box::pin(operator_loses_its_lease(ctx))),
         ),

@@ -13,12 +13,13 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::reported::condition_on_every_exporter;
-use super::{one_node, scenario};
+use super::NEEDS;
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
@@ -32,15 +33,11 @@ const FAILED: [&str; 3] = [
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let mut one = scenario(
+    vec![scenario(
         "rte/cond-crd",
-        "[RTE][Monitoring] conditions",
-        "[Disruptive][EventChain] should report that the NRT cannot be written while its definition is missing",
-        one_node(),
+        NEEDS,
         body(|ctx| Box::pin(definition_is_missed(ctx))),
-    );
-    one.labels.push("disruptive");
-    vec![one]
+    )]
 }
 
 async fn definition_is_missed(ctx: &Context) -> Result<(), StepError> {

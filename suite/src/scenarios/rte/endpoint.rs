@@ -1,14 +1,14 @@
 //! Metrics: those of the stack over TLS, and those of our own exporter without TLS, because the operator has no such setting. They are read
 //! through the API server's proxy, where the original's suite runs `curl` in the exporter's container.
 
-use super::{one_node, own, scenario};
+use super::{NEEDS, own};
 use crate::context::Context;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const MONITORING: &str = "[RTE][Monitoring] metrics";
 /// Fragments that the names of metrics must contain.
 const FRAGMENTS: [&str; 2] = ["operation_delay", "wakeup_delay"];
 const WRITES: &str = "noderesourcetopology_writes_total";
@@ -16,24 +16,15 @@ const WRITES: &str = "noderesourcetopology_writes_total";
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         scenario(
-            "rte/metrics-https",
-            MONITORING,
-            "[EventChain] it should be able to get metrics over https",
-            one_node(),
+            "rte/metrics-https", NEEDS,
             body(|ctx| Box::pin(over_tls(ctx))),
         ),
         scenario(
-            "rte/metrics-http",
-            MONITORING,
-            "[EventChain] it should be able to get metrics over http",
-            one_node(),
+            "rte/metrics-http", NEEDS,
             body(|ctx| Box::pin(without_tls(ctx))),
         ),
         scenario(
-            "rte/metrics-writes",
-            MONITORING,
-            "[release] it should count writes of the node resource topology",
-            one_node(),
+            "rte/metrics-writes", NEEDS,
             body(|ctx| Box::pin(writes_are_counted(ctx))),
         ),
     ]

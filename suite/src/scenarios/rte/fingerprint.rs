@@ -10,13 +10,14 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 
-use super::{one_node, scenario};
+use super::NEEDS;
 use crate::context::Context;
 use crate::context::padding::NUMACELL;
 use crate::context::settle::{counted, fingerprint};
 use crate::observed::NodeTopology;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
@@ -26,10 +27,7 @@ const ROUNDS: usize = 3;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![scenario(
-        "rte/pfp-proves",
-        "[RTE][InfraConsuming] Resource topology exporter",
-        "[PodFingerprint] it should account for each pod of a fingerprint",
-        one_node(),
+        "rte/pfp-proves", NEEDS,
         body(|ctx| Box::pin(fingerprints_prove(ctx))),
     )]
 }

@@ -11,13 +11,14 @@ use kube::api::{Api, WatchEvent, WatchParams};
 use serde_json::Value;
 
 use super::endpoint::some_node;
-use super::{one_node, own, scenario};
+use super::{NEEDS, own};
 use crate::context::Context;
 use crate::context::checks::node_of;
 use crate::context::probe::Output;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
@@ -31,17 +32,11 @@ const ROUNDS: usize = 2;
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         scenario(
-            "rte/notify",
-            "[RTE][InfraConsuming] Resource topology exporter",
-            "[NotificationFile] it should react to touches of the notification file",
-            one_node(),
+            "rte/notify", NEEDS,
             body(|ctx| Box::pin(notification_triggers_update(ctx))),
         ),
         scenario(
-            "rte/pfp-status",
-            "[rte][podfingerprint]",
-            "should expose the pod set fingerprint status on each worker",
-            one_node(),
+            "rte/pfp-status", NEEDS,
             body(|ctx| Box::pin(status_is_dumped(ctx))),
         ),
     ]

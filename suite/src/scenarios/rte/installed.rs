@@ -10,45 +10,33 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use super::{one_node, own, scenario};
+use super::{NEEDS, own};
 use crate::context::Context;
 use crate::context::checks::Rollout;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::scenarios::attributes;
 use crate::step::StepError;
 
-const CONFIG: &str = "[config][rte]";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         scenario(
-            "rte/loglevel-default",
-            CONFIG,
-            "should have the corresponding klog under RTE container",
-            one_node(),
+            "rte/loglevel-default", NEEDS,
             body(|ctx| Box::pin(log_level_is_passed_on(ctx))),
         ),
         scenario(
-            "rte/loglevel-change",
-            CONFIG,
-            "can modify the LogLevel in NROP CR and observe the corresponding klog under RTE container",
-            one_node(),
+            "rte/loglevel-change", NEEDS,
             body(|ctx| Box::pin(log_level_is_changed(ctx))),
         ),
         scenario(
-            "rte/kubelet-reserv",
-            "[config][kubelet][rte]",
-            "should configure RTE accordingly",
-            one_node(),
+            "rte/kubelet-reserv", NEEDS,
             body(|ctx| Box::pin(exporters_are_configured(ctx))),
         ),
         scenario(
-            "rte/cm-aligned",
-            "[config][kubelet][rte]",
-            "should keep the ConfigMap aligned with the kubelets",
-            one_node(),
+            "rte/cm-aligned", NEEDS,
             body(|ctx| Box::pin(config_map_is_kept(ctx))),
         ),
     ]

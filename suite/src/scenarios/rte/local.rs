@@ -6,14 +6,12 @@ use std::path::PathBuf;
 use serde_yaml::Value;
 use tokio::process::Command;
 
-use super::scenario;
 use crate::context::Context;
 use crate::needs::Need;
 use crate::scenario::{Body, Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 
-const CONFIG: &str = "[rte][local][config] exporter";
-const LOCAL: &str = "[RTE][Local] Resource topology exporter";
 const FILE: &str = "kubelet:\n  topologyManagerPolicy: restricted\n  topologyManagerScope: pod\n";
 const FLAGS: [&str; 2] = [
     "--topology-manager-scope=pod",
@@ -22,24 +20,18 @@ const FLAGS: [&str; 2] = [
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let one =
-        |id, context, text, body: Body| scenario(id, context, text, vec![Need::Exporter], body);
+        |id, body: Body| scenario(id, &[Need::Exporter], body);
     vec![
         one(
             "rte/local-version",
-            LOCAL,
-            "[release] it should show the correct version",
             body(|ctx| Box::pin(version(ctx))),
         ),
         one(
             "rte/local-conf",
-            LOCAL,
-            "[release] it should read the topology manager settings from its file",
             body(|ctx| Box::pin(dumped(ctx, Some(FILE), &[], &[], ("restricted", "pod")))),
         ),
         one(
             "rte/local-conf-override",
-            LOCAL,
-            "[release] it should prefer flags to its file",
             body(|ctx| {
                 let flags = &["--topology-manager-policy", "single-numa-node"];
                 Box::pin(dumped(
@@ -53,20 +45,14 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         ),
         one(
             "rte/local-defaults",
-            CONFIG,
-            "should have settings without any configuration",
             body(|ctx| Box::pin(dumped(ctx, None, &[], &[], ("none", "container")))),
         ),
         one(
             "rte/local-args",
-            CONFIG,
-            "should take settings from its command line",
             body(|ctx| Box::pin(dumped(ctx, None, &FLAGS, &[], ("restricted", "pod")))),
         ),
         one(
             "rte/local-env",
-            CONFIG,
-            "should take settings from its environment",
             body(|ctx| {
                 let variables = &[
                     ("TOPOLOGY_MANAGER_SCOPE", "pod"),
@@ -77,8 +63,6 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         ),
         one(
             "rte/local-args-over-env",
-            CONFIG,
-            "should prefer its command line to its environment",
             body(|ctx| {
                 let variables = &[
                     ("TOPOLOGY_MANAGER_SCOPE", "container"),

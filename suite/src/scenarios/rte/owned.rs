@@ -7,19 +7,17 @@ use kube::api::Api;
 use serde_json::json;
 
 use super::endpoint::some_node;
-use super::{one_node, own, scenario};
+use super::{NEEDS, own};
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![scenario(
-        "tu/owner",
-        "[TopologyUpdater][InfraConsuming] Node topology updater",
-        "[release] it should have the node as its owner",
-        one_node(),
+        "tu/owner", NEEDS,
         body(|ctx| Box::pin(node_is_owner(ctx))),
     )]
 }

@@ -6,68 +6,46 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 
-use super::{one_node, scenario};
+use super::NEEDS;
 use crate::context::Context;
 use crate::needs::Need;
 use crate::observed::{NodeTopology, zones_difference};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const RTE: &str = "[RTE][InfraConsuming] Resource topology exporter";
-const UPDATER: &str = "[TopologyUpdater][InfraConsuming] Node topology updater";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         scenario(
-            "rte/pfp-nrt",
-            "[rte][podfingerprint]",
-            "should expose the pod set fingerprint in NRT objects",
-            one_node(),
+            "rte/pfp-nrt", NEEDS,
             body(|ctx| Box::pin(fingerprint_is_there(ctx))),
         ),
         scenario(
-            "rte/pfp-method",
-            RTE,
-            "[PodFingerprint] it should report the computation method",
-            one_node(),
+            "rte/pfp-method", NEEDS,
             body(|ctx| Box::pin(method_is_known(ctx))),
         ),
         scenario(
-            "rte/pfp-stable",
-            RTE,
-            "[PodFingerprint] it should report stable value if the pods do not change",
-            one_node(),
+            "rte/pfp-stable", NEEDS,
             body(|ctx| Box::pin(fingerprint_is_stable(ctx))),
         ),
         scenario(
-            "rte/pfp-change",
-            RTE,
-            "[release][PodFingerprint] it should report updated value if the set of running pods changes",
-            one_node(),
+            "rte/pfp-change", NEEDS,
             body(|ctx| Box::pin(fingerprint_changes(ctx))),
         ),
         scenario(
-            "rte/refresh-device",
-            RTE,
-            "[NodeRefresh] it should show the resources of device plugins",
-            vec![Need::Device("d1")],
+            "rte/refresh-device", &[Need::Device("d1")],
             body(|ctx| Box::pin(devices_are_shown(ctx))),
         ),
         scenario(
-            "tu/valid",
-            UPDATER,
-            "[release] it should fill the node resource topologies CR with the data",
-            one_node(),
+            "tu/valid", NEEDS,
             body(|ctx| Box::pin(object_is_valid(ctx))),
         ),
         scenario(
-            "tu/exclusive",
-            UPDATER,
-            "[release] it should account for containers requesting exclusive CPUs",
-            one_node(),
+            "tu/exclusive", NEEDS,
             body(|ctx| {
                 Box::pin(pod_is_accounted(
                     ctx,
@@ -77,10 +55,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             }),
         ),
         scenario(
-            "tu/frac-cpu",
-            UPDATER,
-            "[release] it should not account for containers with fractional CPUs",
-            one_node(),
+            "tu/frac-cpu", NEEDS,
             body(|ctx| {
                 Box::pin(pod_is_accounted(
                     ctx,
@@ -90,10 +65,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             }),
         ),
         scenario(
-            "tu/besteffort",
-            UPDATER,
-            "[release] it should not account for any CPUs if a container does not request exclusive CPUs",
-            one_node(),
+            "tu/besteffort", NEEDS,
             body(|ctx| Box::pin(pod_is_accounted(ctx, ResourceRequest::Nothing, false))),
         ),
     ]

@@ -4,26 +4,21 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, LogParams};
 
-use super::{one_node, scenario};
+use super::NEEDS;
 use crate::context::Context;
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         scenario(
-            "rte/cond-true",
-            "[RTE][Monitoring] conditions",
-            "[release] should have the conditions of a good scan and a good write",
-            one_node(),
+            "rte/cond-true", NEEDS,
             body(|ctx| Box::pin(conditions_hold(ctx))),
         ),
         scenario(
-            "rte/refresh-log",
-            "[RTE][InfraConsuming] Resource topology exporter",
-            "[NodeRefresh] it should log the refresh log message",
-            one_node(),
+            "rte/refresh-log", NEEDS,
             body(|ctx| Box::pin(refresh_is_logged(ctx))),
         ),
     ]

@@ -5,21 +5,17 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams};
 
-use super::SPREAD;
 use super::replicas::{replicas_are, several_replicas};
 use crate::context::Context;
 use crate::context::checks::{describe, node_of, phase};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    vec![SPREAD.scenario(
-        "sched/host-down",
-        None,
-        "",
-        "should wait for a node of its own when a replica loses its node",
+    vec![scenario("sched/host-down", &[],
         body(|ctx| Box::pin(replica_waits_for_its_own_node(ctx))),
     )]
 }

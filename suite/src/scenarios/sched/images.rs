@@ -8,21 +8,17 @@ use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::replicas::{replicas, replicas_are};
-use super::{UPDATES, deployments};
+use super::deployments;
 use crate::context::Context;
 use crate::context::checks::{describe, first_container, node_of, phase};
 use crate::images::TRUSTED_DIGESTS;
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const VALIDATION: Area = Area {
-    context: "[Scheduler] image validation",
-    ..UPDATES
-};
 /// A reference by tag, which can be moved to another image.
 const BY_TAG: &str = "quay.io/openshift-kni/scheduler-plugins:4.12-snapshot";
 /// A digest that an operator does not trust by default.
@@ -30,25 +26,13 @@ const DIGEST: &str = "sha256:c1b0456fa8b7b96325a9cd2509c19c1e407e9d2cd7523ca62dd
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        UPDATES.scenario(
-            "sched/image-change",
-            None,
-            "",
-            "should change the image",
+        scenario("sched/image-change", &[],
             body(|ctx| Box::pin(image_is_changed(ctx))),
         ),
-        UPDATES.scenario(
-            "sched/image-pull-error",
-            None,
-            "",
-            "should report a scheduler whose image cannot be pulled, and run it again with one that can",
+        scenario("sched/image-pull-error", &[],
             body(|ctx| Box::pin(missing_image_is_reported(ctx))),
         ),
-        VALIDATION.scenario(
-            "sched/image-validation",
-            None,
-            "",
-            "should refuse images that are not pinned to a trusted digest",
+        scenario("sched/image-validation", &[],
             body(|ctx| Box::pin(only_trusted_images_are_run(ctx))),
         ),
     ]

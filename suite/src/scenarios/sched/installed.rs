@@ -10,22 +10,14 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 
 use super::replicas::{replicas, replicas_are};
-use super::{UPDATES, deployments};
+use super::deployments;
 use crate::context::Context;
 use crate::context::checks::node_of;
 use crate::ledger::ObjectRef;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 
-const INSTALL: Area = Area {
-    context: "[Scheduler] install",
-    ..UPDATES
-};
-const UNINSTALL: Area = Area {
-    context: "[Scheduler] uninstall",
-    ..UPDATES
-};
 const DEFINITION: &str = "numaresourcesschedulers.nodetopology.openshift.io";
 /// Default number of replicas on a control plane with at least this many nodes; with fewer nodes there is a single replica
 /// (operator.md 5.5).
@@ -33,18 +25,10 @@ const REPLICATED: usize = 3;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        INSTALL.scenario(
-            "sched/install",
-            48598,
-            "tier2",
-            "should install the scheduler",
+        scenario("sched/install", &[],
             body(|ctx| Box::pin(resource_brings_the_scheduler(ctx))),
         ),
-        UNINSTALL.scenario(
-            "sched/uninstall",
-            None,
-            "",
-            "should leave nothing of the scheduler",
+        scenario("sched/uninstall", &[],
             body(|ctx| Box::pin(nothing_is_left(ctx))),
         ),
     ]

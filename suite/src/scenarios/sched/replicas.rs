@@ -8,41 +8,26 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
-use super::{SPREAD, deployments};
+use super::deployments;
 use crate::context::Context;
 use crate::context::checks::node_of;
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        SPREAD.scenario(
-            "sched/spread-nodes",
-            None,
-            "",
-            "should have each replica on a node of its own",
+        scenario("sched/spread-nodes", &[],
             body(|ctx| Box::pin(replicas_are_spread(ctx))),
         ),
-        SPREAD.scenario(
-            "sched/replicas-0",
-            None,
-            "",
-            "should have no replica when none is asked for",
+        scenario("sched/replicas-0", &[],
             body(|ctx| Box::pin(no_replica_is_left(ctx))),
         ),
-        SPREAD.scenario(
-            "sched/replicas-same",
-            None,
-            "",
-            "should change nothing when the number of replicas that is there is asked for",
+        scenario("sched/replicas-same", &[],
             body(|ctx| Box::pin(same_replicas_change_nothing(ctx))),
         ),
-        SPREAD.scenario(
-            "sched/replicas-1",
-            None,
-            "",
-            "should have one replica when one is asked for",
+        scenario("sched/replicas-1", &[],
             body(|ctx| Box::pin(one_replica_is_left(ctx))),
         ),
     ]

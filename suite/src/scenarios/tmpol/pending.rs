@@ -8,25 +8,10 @@ use crate::context::arena::Fit;
 use crate::observed::Scope;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::area::Area;
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 
-const AREA: Area = Area {
-    context: "[serial][disruptive][scheduler] numaresources workload placement considering TM policy \
-        [placement][unsched] cluster with one worker nodes suitable",
-    labels: &[
-        "disruptive",
-        "scheduler",
-        "feature:wlplacement",
-        "feature:tmpol",
-        "placement",
-        "unsched",
-        "feature:unsched",
-    ],
-    needs: &[],
-};
-const CANNOT_ALIGN: &str = "pod with two gu cnt keep on pending because cannot align the second container to a single numa node";
 const HP: &str = "4c 4Gi h2=32 h1=1; 4c 4Gi h2=32 h1=1";
 const SMALL: &str = "1c 4Gi h2=32 h1=1; 4c 4Gi h2=32 h1=1";
 
@@ -41,25 +26,19 @@ struct PendingRow {
 
 const fn row(
     id: &'static str,
-    test_id: u32,
-    labels: &'static str,
     scope: Scope,
     reason: &'static str,
     amounts: [&'static str; 3],
-    text: &'static str,
 ) -> PendingRow {
     let [containers, unsuitable, target] = amounts;
     PendingRow {
         row: Row {
             id,
-            test_id,
-            labels,
             scope,
             containers,
             init: "",
             unsuitable,
             target,
-            text,
         },
         reason,
     }
@@ -69,8 +48,6 @@ const fn row(
 static ROWS: &[PendingRow] = &[
     row(
         "tmpol/pend-cpu-cnt",
-        85007,
-        "tier0 tmscope:cnt cpu",
         Scope::Container,
         CONTAINER,
         [
@@ -78,12 +55,9 @@ static ROWS: &[PendingRow] = &[
             SMALL,
             "1c 4Gi h2=32 h1=1; 9c 4Gi h2=32 h1=1",
         ],
-        CANNOT_ALIGN,
     ),
     row(
         "tmpol/pend-frac-gu-pod",
-        74256,
-        "tier3 tmscope:pod cpu",
         Scope::Pod,
         POD,
         [
@@ -91,12 +65,9 @@ static ROWS: &[PendingRow] = &[
             "1c; 1c",
             "11c 12Gi h2=128; 6c 12Gi h2=128",
         ],
-        "guaranteed pod with multi cnt with fractional cpus keep on pending because cannot align the second container to a single numa node",
     ),
     row(
         "tmpol/pend-frac-bu-pod",
-        74257,
-        "tier3 tmscope:pod cpu feature:nonreg",
         Scope::Pod,
         "Insufficient cpu",
         [
@@ -104,12 +75,9 @@ static ROWS: &[PendingRow] = &[
             "1c; 1c",
             "8c 12Gi h2=128; 7c 12Gi h2=128",
         ],
-        "burstable pod with multi cnt with fractional cpus keep on pending because of not enough free cpus",
     ),
     row(
         "tmpol/pend-mem-cnt",
-        85008,
-        "tier0 tmscope:cnt memory",
         Scope::Container,
         CONTAINER,
         [
@@ -117,30 +85,21 @@ static ROWS: &[PendingRow] = &[
             "1c 1Gi h2=32 h1=1; 4c 7Gi h2=32 h1=1",
             "4c 1Gi h2=32 h1=1; 4c 13Gi h2=32 h1=1",
         ],
-        CANNOT_ALIGN,
     ),
     row(
         "tmpol/pend-hp2m-cnt",
-        85009,
-        "tier1 tmscope:cnt hugepages2Mi",
         Scope::Container,
         CONTAINER,
         ["4c 4Gi h2=16 h1=1; 4c 4Gi h2=48 h1=1", SMALL, HP],
-        CANNOT_ALIGN,
     ),
     row(
         "tmpol/pend-hp1g-cnt",
-        85011,
-        "tier0 tmscope:cnt hugepages1Gi",
         Scope::Container,
         CONTAINER,
         ["4c 4Gi h2=32; 4c 4Gi h2=32 h1=2", SMALL, HP],
-        CANNOT_ALIGN,
     ),
     row(
         "tmpol/pend-multidev-cnt",
-        54020,
-        "tier2 tmscope:cnt devices",
         Scope::Container,
         CONTAINER,
         [
@@ -148,12 +107,9 @@ static ROWS: &[PendingRow] = &[
             "1c 4Gi; 4c 4Gi",
             "4c 4Gi d1=1 d3=2; 4c 4Gi d1=1 d2=2",
         ],
-        "pod with two gu cnt requesting multiple device types keep on pending because cannot align the second container to a single numa node",
     ),
     row(
         "tmpol/pend-dev-cnt",
-        54019,
-        "tier1 tmscope:container devices",
         Scope::Container,
         CONTAINER,
         [
@@ -161,12 +117,9 @@ static ROWS: &[PendingRow] = &[
             "1c 2Gi; 2c 4Gi",
             "5c 4Gi d1=1; 5c 4Gi d1=4",
         ],
-        CANNOT_ALIGN,
     ),
     row(
         "tmpol/pend-dev-pod",
-        54017,
-        "tier1 tmscope:pod devices",
         Scope::Pod,
         POD,
         [
@@ -174,12 +127,9 @@ static ROWS: &[PendingRow] = &[
             "1c 2Gi; 2c 3Gi",
             "8c 4Gi d1=3; 8c 4Gi d2=2",
         ],
-        "pod with two gu cnt keep on pending because cannot align the both containers on single numa",
     ),
     row(
         "tmpol/pend-be-dev-pod",
-        55430,
-        "tier2 tmscope:pod devices",
         Scope::Pod,
         POD,
         [
@@ -187,12 +137,9 @@ static ROWS: &[PendingRow] = &[
             "1c 1Gi d1=1 d2=1; 1c 1Gi d1=1 d2=1",
             "d1=1 d2=2; d1=2 d2=2",
         ],
-        "besteffort pod requesting multiple device types keep on pending because cannot align the container to a single numa node",
     ),
     row(
         "tmpol/pend-bu-dev-pod",
-        55429,
-        "tier2 tmscope:pod devices",
         Scope::Pod,
         POD,
         [
@@ -200,12 +147,9 @@ static ROWS: &[PendingRow] = &[
             "1c 1Gi d1=1 d2=1; 1c 1Gi d1=1 d2=1",
             "4c 4Gi d1=1 d2=2; 4c 4Gi d1=2 d2=2",
         ],
-        "burstable pod requesting multiple device types keep on pending because cannot align the container to a single numa node",
     ),
     row(
         "tmpol/pend-be-dev-cnt",
-        54023,
-        "tier2 tmscope:cnt devices",
         Scope::Container,
         CONTAINER,
         [
@@ -213,12 +157,9 @@ static ROWS: &[PendingRow] = &[
             "1c 4Gi d1=1; 4c 4Gi d1=1",
             "d1=1 d3=2; d1=1 d2=2",
         ],
-        "besteffort pod requesting multiple device types keep on pending because cannot align the container to a single numa node",
     ),
     row(
         "tmpol/pend-bu-dev-cnt",
-        54022,
-        "tier2 tmscope:cnt devices",
         Scope::Container,
         CONTAINER,
         [
@@ -226,20 +167,15 @@ static ROWS: &[PendingRow] = &[
             "1c 4Gi d2=1; 4c 4Gi d2=1",
             "d1=1 d3=2; d1=1 d2=2",
         ],
-        "burstable pod requesting multiple device types keep on pending because cannot align the container to a single numa node",
     ),
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let scenario = |PendingRow { row, reason }: &'static PendingRow| {
+    let build = |PendingRow { row, reason }: &'static PendingRow| {
         let run = body(move |ctx| Box::pin(run(ctx, row, reason)));
-        let text = (row.tags(), row.text);
-        Scenario {
-            needs: row.needs(2),
-            ..AREA.tagged(row.id, row.test_id, row.labels, text, run)
-        }
+        scenario(row.id, &row.needs(2), run)
     };
-    ROWS.iter().map(scenario).collect()
+    ROWS.iter().map(build).collect()
 }
 
 async fn run(ctx: &Context, row: &Row, reason: &str) -> Result<(), StepError> {
