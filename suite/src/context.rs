@@ -293,3 +293,6 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

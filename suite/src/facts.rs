@@ -24,6 +24,8 @@ pub struct Facts {
     pub network_policies: bool,
     /// Scheduler that test pods name.
     pub scheduler: String,
+    /// Whether there is a resource of the scheduler: a run that names another scheduler needs none.
+    pub scheduler_resource: bool,
     /// Period of the scheduler's cache resynchronisation.
     pub cache_resync: Option<Duration>,
     /// Names of the sample devices.

@@ -195,6 +195,7 @@ pub async fn run(
             Some((lane::Lane::Embedded, _)) => false,
         },
         scheduler,
+        scheduler_resource: status.scheduler_resource,
         cache_resync: status.cache_resync,
         devices: reference::devices(&reference.nodes),
         exporter,

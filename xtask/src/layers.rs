@@ -179,7 +179,6 @@ const RULES: &[Rule] = &[
             "goflags",
             "reports",
             "api",
-            "nrt",
             "scheduler-config",
         ],
     ),

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Container, Node, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
+use twox_hash::XxHash64;
 
 use crate::context::Context;
 use crate::context::padding::NUMACELL;
@@ -86,7 +87,7 @@ impl Context {
     }
 
     /// Polls once: returns the NRTs if every node is complete and every fingerprint equals that of the API's pods.
-    async fn poll_settled(&self) -> Result<PollResult<Vec<NodeTopology>>, StepError> {
+    pub(super) async fn poll_settled(&self) -> Result<PollResult<Vec<NodeTopology>>, StepError> {
         let nodes = self.topologies().await?;
         if let Some(missing) = self.incomplete(&nodes).await? {
             return Ok(PollResult::NotYet(missing));
@@ -158,10 +159,15 @@ pub(crate) fn counted(node: &NodeTopology, pods: &[Pod]) -> Vec<(String, String)
         .collect()
 }
 
-/// Computes the fingerprint of pods from namespaces and names.
+/// Computes the fingerprint of pods from namespaces and names (rte.md 6.1). It is not the exporter's own code, because it judges that.
 pub(crate) fn fingerprint(pods: &[(String, String)]) -> String {
-    let names = pods.iter().map(|(ns, name)| (ns.as_str(), name.as_str()));
-    nrt::fingerprint::compute(names).to_string()
+    let hash = |(namespace, name): &(String, String)| {
+        XxHash64::oneshot(XxHash64::oneshot(0, namespace.as_bytes()), name.as_bytes())
+    };
+    let mut hashes: Vec<u64> = pods.iter().map(hash).collect();
+    hashes.sort_unstable();
+    let bytes: Vec<u8> = hashes.into_iter().flat_map(u64::to_le_bytes).collect();
+    format!("pfp0v001{:016x}", XxHash64::oneshot(0, &bytes))
 }
 
 fn is_on(pod: &Pod, node: &str) -> bool {
@@ -254,6 +260,28 @@ mod tests {
             is_exclusive(&pod, &BTreeSet::from(["cpu", "example.com/a"])),
             expected
         );
+    }
+
+    /// The vectors of rte.md 6.3.
+    #[rstest]
+    #[case::none(&[], "pfp0v001ef46db3751d8e999")]
+    #[case::one(&["default/pod-1"], "pfp0v0010c5658d8bde5056f")]
+    #[case::two(&["default/pod-1", "kube-system/coredns-0"], "pfp0v001eab251937a99874d")]
+    #[case::in_another_order(&["kube-system/coredns-0", "default/pod-1"], "pfp0v001eab251937a99874d")]
+    #[case::twice(&["default/pod-1", "default/pod-1"], "pfp0v001dd8e38145964ce5b")]
+    #[case::five(&["ns1/n1", "ns1/n2", "ns2/n1", "ns3/n1", "ns3/n2"], "pfp0v001b92008c14168b3a6")]
+    #[case::without_namespace(&["/pod-1"], "pfp0v00126126f354694967d")]
+    #[case::long_names(
+        &["very-long-namespace-name-with-more-than-32-bytes-in-it/web-frontend-deployment-with-long-name-68b4594b44-c8kl7"],
+        "pfp0v00173133a166bafdf3f"
+    )]
+    fn fingerprints_are_those_of_the_reference(#[case] pods: &[&str], #[case] expected: &str) {
+        let pods: Vec<(String, String)> = pods
+            .iter()
+            .filter_map(|pod| pod.split_once('/'))
+            .map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
+            .collect();
+        assert_eq!(fingerprint(&pods), expected);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The stack's own resources, changed while a scenario runs (scenarios-serial.md 7.7, 7.8).
 //!
-//! `operator`, `scheduler` and `exporters` have what belongs to each of them; here is what they share.
+//! `operator`, `scheduler` and `exporters` have what belongs to each of them, `dumps` what exporters say of the pods that they have seen; here is
+//! what they share.
 
+mod dumps;
 pub(crate) mod exporters;
 mod operator;
 mod scheduler;
@@ -119,30 +121,27 @@ impl Context {
         Ok(())
     }
 
-    /// Waits until everything that the stack's current resources specify runs everywhere. A resource that does not exist is not waited for.
+    /// Waits until everything that the stack's current resources specify runs everywhere. A scheduler without a resource is not waited for.
     pub async fn operands_rolled_out(&self) -> Result<(), StepError> {
-        if self
-            .operators()
-            .get_opt(names::OPERATOR_CR)
-            .await?
-            .is_some()
-        {
-            self.operator_available().await?;
-            let status = self.operator_resource().await?.status.unwrap_or_default();
-            for set in status.daemonsets {
-                self.exporters_rolled_out(&set).await?;
-            }
+        self.operator_available().await?;
+        let status = self.operator_resource().await?.status.unwrap_or_default();
+        for set in status.daemonsets {
+            self.exporters_rolled_out(&set).await?;
         }
-        if self
-            .schedulers()
-            .get_opt(names::SCHEDULER_CR)
-            .await?
-            .is_some()
-        {
+        if self.facts().scheduler_resource {
             self.scheduler_available().await?;
         }
         Ok(())
     }
+}
+
+/// Returns the error that a resource of the stack is gone which the set-up found.
+fn gone(kind: &str, name: &str) -> StepError {
+    StepError::mismatch(
+        format!("{kind} {name} is gone"),
+        "the resource that the set-up found",
+        "none; somebody deleted it, or a scenario did not restore it",
+    )
 }
 
 /// Returns a field of an object's `spec`; null if it is missing.

@@ -13,16 +13,16 @@ use crate::step::StepError;
 use crate::workload::ResourceRequest;
 
 const NEEDS: &[Need] = &[
-        Need::Nodes {
-            count: 2,
-            scope: Some(Scope::Pod),
-        },
-        Need::Zone {
-            count: 2,
-            scope: Some(Scope::Pod),
-            request: REQUEST,
-        },
-    ];
+    Need::Nodes {
+        count: 2,
+        scope: Some(Scope::Pod),
+    },
+    Need::Zone {
+        count: 2,
+        scope: Some(Scope::Pod),
+        request: REQUEST,
+    },
+];
 const REQUEST: &str = "16c 16Gi";
 
 struct Row {
@@ -42,13 +42,8 @@ static ROWS: &[Row] = &[
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let build = |row: &'static Row| {
-        scenario(
-            row.id,
-            NEEDS,
-            body(move |ctx| Box::pin(run(ctx, row))),
-        )
-    };
+    let build =
+        |row: &'static Row| scenario(row.id, NEEDS, body(move |ctx| Box::pin(run(ctx, row))));
     ROWS.iter().map(build).collect()
 }
 

@@ -12,11 +12,12 @@ use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
 use crate::context::checks::{node_of, phase};
 use crate::needs::Need;
+use crate::observed::{NodeTopology, Zone};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::registry::scenario;
 use crate::scenarios::load::{self, MEMORY, zone_cpus};
+use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
@@ -54,19 +55,29 @@ static BURSTABLE: Load = Load {
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("cache/overreserve-corrected", NEEDS,
+        scenario(
+            "cache/overreserve-corrected",
+            NEEDS,
             body(|ctx| Box::pin(overreserve_corrected(ctx))),
         ),
-        scenario("cache/interference-gu", NEEDS,
+        scenario(
+            "cache/interference-gu",
+            NEEDS,
             body(|ctx| Box::pin(interference(ctx, &GUARANTEED))),
         ),
-        scenario("cache/interference-bu", NEEDS,
+        scenario(
+            "cache/interference-bu",
+            NEEDS,
             body(|ctx| Box::pin(interference(ctx, &BURSTABLE))),
         ),
-        scenario("cache/non-fitting-stays-pending", WITH_DEVICE,
+        scenario(
+            "cache/non-fitting-stays-pending",
+            WITH_DEVICE,
             body(|ctx| Box::pin(non_fitting_stays_pending(ctx))),
         ),
-        scenario("cache/unblocked-on-delete", WITH_DEVICE,
+        scenario(
+            "cache/unblocked-on-delete",
+            WITH_DEVICE,
             body(|ctx| Box::pin(unblocked_on_delete(ctx))),
         ),
     ]
@@ -139,33 +150,18 @@ async fn interference(ctx: &Context, load: &Load) -> Result<(), StepError> {
     steps::stack_placed_all(ctx, &pods).await
 }
 
-/// Creates one pod more than there are nodes; each node has room for one, because only one zone has the devices and a pod takes most CPUs
-/// of that zone. Returns the pods that run and the name of the one that stays pending.
+/// Creates one pod more than there are nodes. By sums each node has room for two: for their CPUs, and for a device each. But only one zone has
+/// devices, and a pod takes more than half of its CPUs, so that only a scheduler that knows zones lets the last pod wait. Returns the pods
+/// that run and the name of the one that stays pending.
 async fn one_too_many(
     ctx: &Context,
     name: &str,
     tenths: i64,
 ) -> Result<(Vec<Pod>, String), StepError> {
-    let devices = &ctx.facts().devices;
-    let wanted = Resources::literal(&format!("d3=3 1c {MEMORY}")).with_devices(devices);
-    let arena = ctx
-        .step(format!("two nodes have one zone with {wanted}"), async {
-            let arena = ctx.arena(None, 2, &Fit::Zone(wanted.clone())).await?;
-            for node in arena.nodes() {
-                let there = |zone: &&crate::observed::Zone| wanted.fits_in(&zone.available());
-                if node.zones.iter().filter(there).count() != 1 {
-                    return Err(StepError::Skip(format!(
-                        "{} has more zones like that",
-                        node.node
-                    )));
-                }
-            }
-            Ok(arena)
-        })
-        .await?;
-    ctx.step("the cluster is settled", ctx.settle()).await?;
+    let arena = one_zone_with_devices(ctx).await?;
     let cpus = zone_cpus(&arena) * tenths / 10;
-    let request = Resources::literal(&format!("d3=3 {cpus}c {MEMORY}")).with_devices(devices);
+    let devices = &ctx.facts().devices;
+    let request = Resources::literal(&format!("d3=1 {cpus}c {MEMORY}")).with_devices(devices);
     let names: Vec<String> = (0..=arena.nodes().len())
         .map(|index| format!("{name}-{index}"))
         .collect();
@@ -193,10 +189,50 @@ async fn one_too_many(
     let left = left.clone();
     ctx.step(
         format!("{left} stays pending"),
-        ctx.stay_pending(std::slice::from_ref(&left), "Insufficient|cannot align"),
+        ctx.stay_pending(std::slice::from_ref(&left), "cannot align"),
     )
     .await?;
     Ok((running, left))
+}
+
+/// Takes nodes that have three devices in one of their zones, and pods that hold those of the other zones.
+async fn one_zone_with_devices(ctx: &Context) -> Result<Arena, StepError> {
+    let devices = &ctx.facts().devices;
+    let wanted = Resources::literal(&format!("d3=3 1c {MEMORY}")).with_devices(devices);
+    let none = Resources::literal("d3=0").with_devices(devices);
+    let arena = ctx
+        .step(format!("two nodes have one zone with {wanted}"), async {
+            let arena = ctx.arena(None, 2, &Fit::Zone(wanted.clone())).await?;
+            let there = |zone: &&Zone| wanted.fits_in(&zone.available());
+            let odd = |node: &&NodeTopology| node.zones.iter().filter(there).count() != 1;
+            match arena.nodes().iter().find(odd) {
+                None => Ok(arena),
+                Some(node) => {
+                    let reason = format!("{} has more zones like that", node.node);
+                    Err(StepError::Skip(reason))
+                }
+            }
+        })
+        .await?;
+    ctx.step("no other zone has a device left", async {
+        let mut pads = Vec::new();
+        for node in arena.nodes() {
+            let left = node.zones.iter().map(|zone| {
+                let has_room = wanted.fits_in(&zone.available());
+                let lists_it = none.iter().all(|(name, _)| zone.available().has(name));
+                if lists_it && !has_room {
+                    none.clone()
+                } else {
+                    Resources::new()
+                }
+            });
+            let left: Vec<Resources> = left.collect();
+            pads.extend(ctx.pad(node, &left, "devices").await?);
+        }
+        ctx.padded(&pads).await
+    })
+    .await?;
+    Ok(arena)
 }
 
 /// Waits until all of these pods but one run, and returns those.

@@ -14,8 +14,8 @@ use serde_json::json;
 use crate::context::Context;
 use crate::needs::Need;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::registry::scenario;
 use crate::scenarios::attributes::nrt_attributes;
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
@@ -23,31 +23,49 @@ const ON_OPENSHIFT: &[Need] = &[Need::OpenShift];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let mut all = vec![
-        scenario("config/nrt-attributes", &[],
+        scenario(
+            "config/nrt-attributes",
+            &[],
             body(|ctx| Box::pin(nrt_attributes(ctx))),
         ),
-        scenario("config/sched-modify", &[],
+        scenario(
+            "config/sched-modify",
+            &[],
             body(|ctx| Box::pin(scheduler_is_renamed(ctx))),
         ),
-        scenario("config/nodegroup-config-status", &[],
+        scenario(
+            "config/nodegroup-config-status",
+            &[],
             body(|ctx| Box::pin(status::groups_are_reported(ctx))),
         ),
-        scenario("config/related-objects", &[],
+        scenario(
+            "config/related-objects",
+            &[],
             body(|ctx| Box::pin(status::related_objects_are_reported(ctx))),
         ),
-        scenario("config/poolname-and-selector", &[],
+        scenario(
+            "config/poolname-and-selector",
+            &[],
             body(|ctx| Box::pin(refused::two_specifiers_are_refused(ctx))),
         ),
-        scenario("config/poolname-status", &[],
+        scenario(
+            "config/poolname-status",
+            &[],
             body(|ctx| Box::pin(status::changed_groups_are_reported(ctx))),
         ),
-        scenario("config/poolname-duplicate", &[],
+        scenario(
+            "config/poolname-duplicate",
+            &[],
             body(|ctx| Box::pin(refused::duplicates_are_refused(ctx))),
         ),
-        scenario("config/poolname-empty", &[],
+        scenario(
+            "config/poolname-empty",
+            &[],
             body(|ctx| Box::pin(refused::empty_names_are_refused(ctx))),
         ),
-        scenario("config/no-mcp-selector-hs", &[],
+        scenario(
+            "config/no-mcp-selector-hs",
+            &[],
             body(|ctx| Box::pin(refused::selectors_are_refused_without_pools(ctx))),
         ),
     ];

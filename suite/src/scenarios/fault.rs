@@ -16,7 +16,6 @@ use kube::ResourceExt as _;
 
 use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
-use crate::context::checks::node_of;
 use crate::context::padding::in_both_zones;
 use crate::needs::Need;
 use crate::observed::{NodeTopology, Scope, zones_difference};
@@ -46,10 +45,7 @@ struct Row {
 
 impl Row {
     /// Builds a row with a fault of the API server, during which the node's exporter can report the pod.
-    const fn reported(
-        id: &'static str,
-        fault: fn(&Pod, &str) -> Disturbance,
-    ) -> Self {
+    const fn reported(id: &'static str, fault: fn(&Pod, &str) -> Disturbance) -> Self {
         Self {
             id,
             part: Part::ApiServer,
@@ -75,61 +71,46 @@ impl Row {
 }
 
 static ROWS: &[Row] = &[
-    Row::unreported(
-        "fault/exporter-stands-still",
-        Part::Nodes,
-        stop_exporter,
-    ),
-    Row::unreported(
-        "fault/podresources-hangs",
-        Part::PodResources,
-        |_, node| socket(node, SocketFault::Hangs),
-    ),
+    Row::unreported("fault/exporter-stands-still", Part::Nodes, stop_exporter),
+    Row::unreported("fault/podresources-hangs", Part::PodResources, |_, node| {
+        socket(node, SocketFault::Hangs)
+    }),
     Row::unreported(
         "fault/podresources-garbage",
         Part::PodResources,
         |_, node| socket(node, SocketFault::Garbage),
     ),
-    Row::reported(
-        "fault/binding-fails",
-        |_, _| rule(Rule::new(binding(), Fault::InternalError).times(2)),
-    ),
+    Row::reported("fault/binding-fails", |_, _| {
+        rule(Rule::new(binding(), Fault::InternalError).times(2))
+    }),
     Row {
         without_event: true,
-        ..Row::reported(
-            "fault/binding-unanswered",
-            |_, _| rule(Rule::new(binding(), Fault::LoseAnswer).times(1)),
-        )
+        ..Row::reported("fault/binding-unanswered", |_, _| {
+            rule(Rule::new(binding(), Fault::LoseAnswer).times(1))
+        })
     },
-    Row::reported(
-        "fault/nrt-conflicts",
-        |_, _| rule(Rule::new(published(), Fault::Conflict).times(5)),
-    ),
-    Row::reported(
-        "fault/too-many-requests",
-        |_, _| {
-            let busy = Fault::TooManyRequests {
-                retry_after_seconds: 1,
-            };
-            let some = Rule::new(Selector::default().user(STACK), busy);
-            rule(some.probability(0.5, 1).times(20))
-        },
-    ),
+    Row::reported("fault/nrt-conflicts", |_, _| {
+        rule(Rule::new(published(), Fault::Conflict).times(5))
+    }),
+    Row::reported("fault/too-many-requests", |_, _| {
+        let busy = Fault::TooManyRequests {
+            retry_after_seconds: 1,
+        };
+        let some = Rule::new(Selector::default().user(STACK), busy);
+        rule(some.probability(0.5, 1).times(20))
+    }),
     Row {
         second_fault: Some(|| Disturbance::EndWatches {
             select: watches(),
             how: WatchEnd::Expired,
         }),
-        ..Row::reported(
-            "fault/watches-expire",
-            |_, _| {
-                let expire = Fault::EndWatch {
-                    after_events: 1,
-                    how: WatchEnd::Expired,
-                };
-                rule(Rule::new(watches(), expire))
-            },
-        )
+        ..Row::reported("fault/watches-expire", |_, _| {
+            let expire = Fault::EndWatch {
+                after_events: 1,
+                how: WatchEnd::Expired,
+            };
+            rule(Rule::new(watches(), expire))
+        })
     },
 ];
 
@@ -258,7 +239,7 @@ async fn placed_meanwhile(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let (arena, before) = leave_room_for_one(ctx).await?;
     let target = &before.node;
     let [first, next] = ["first", "next"].map(|name| plan(ctx, &arena, name));
-    let exporter = exporter_on(ctx, target).await?;
+    let exporter = ctx.exporter_on(target).await?;
     let meanwhile = async {
         if let Some(second_fault) = row.second_fault {
             ctx.inject(&second_fault()).await?;
@@ -301,10 +282,4 @@ async fn placed_meanwhile(ctx: &Context, row: &Row) -> Result<(), StepError> {
     })
     .await?;
     next_takes_its_place(ctx, first.name(), next.name(), target).await
-}
-
-async fn exporter_on(ctx: &Context, node: &str) -> Result<Pod, StepError> {
-    let exporters = ctx.exporters().await?;
-    let here = exporters.into_iter().find(|pod| node_of(pod) == Some(node));
-    here.ok_or_else(|| StepError::fail(format!("no exporter runs on {node}")))
 }

@@ -4,8 +4,8 @@ use crate::context::Context;
 use crate::context::arena::Fit;
 use crate::needs::Need;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::registry::scenario;
 use crate::scenarios::load;
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 use crate::workload::ResourceRequest;
 

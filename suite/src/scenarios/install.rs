@@ -4,29 +4,39 @@
 //! end. Where the original waits for half a minute to see that nothing changes, these scenarios rely on the operator's status, which shows
 //! that it has observed the current resource.
 
+use std::collections::BTreeMap;
+
 use api::annotations::{CUSTOM, SELINUX_POLICY};
+use api::labels::{MACHINE_CONFIG_ROLE, OPERATOR_NAME};
 use api::openshift::machine_config::MachineConfig;
 use api::operator::LogLevel;
+use api::operator::v1::{NodeGroup, NumaResourcesOperator};
 use api::{conditions, names, nrt};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::ResourceExt as _;
-use kube::api::Api;
+use kube::api::{Api, ListParams};
+use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::context::checks::first_container;
+use crate::context::stack::exporters;
 use crate::ledger::ObjectRef;
 use crate::needs::Need;
+use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::registry::scenario;
 use crate::scenarios::attributes::nrt_attributes;
+use crate::scenarios::registry::scenario;
+use crate::scenarios::steps;
 use crate::step::StepError;
 
 const UPGRADE: &[Need] = &[Need::OpenShift];
+/// SELinux type of exporters, and under the legacy policy (operator.md 6.2).
+const TYPE: &str = "container_device_plugin_t";
+const LEGACY_TYPE: &str = "rte.process";
 /// An image that an operator does not trust by default.
 const CUSTOM_EXPORTER: &str = "quay.io/openshift-kni/resource-topology-exporter:test-ci";
 /// Environment variable of the operator: with `false` it accepts any image.
@@ -34,25 +44,39 @@ const RESTRICTION: &str = "EXPORTER_IMAGE_RESTRICTION";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("install/deploy-available", &[],
+        scenario(
+            "install/deploy-available",
+            &[],
             body(|ctx| Box::pin(resource_brings_exporters(ctx))),
         ),
-        scenario("install/reject-custom-exporter", &[],
+        scenario(
+            "install/reject-custom-exporter",
+            &[],
             body(|ctx| Box::pin(foreign_image_is_refused(ctx))),
         ),
-        scenario("install/unrestricted-exporter", &[],
+        scenario(
+            "install/unrestricted-exporter",
+            &[],
             body(|ctx| Box::pin(any_image_is_run(ctx))),
         ),
-        scenario("install/delete-redeploy", &[],
+        scenario(
+            "install/delete-redeploy",
+            &[],
             body(|ctx| Box::pin(deleted_and_recreated(ctx))),
         ),
-        scenario("install/nrt-config-match", &[],
-            body(|ctx| Box::pin(nrt_attributes(ctx))),
+        scenario(
+            "install/nrt-config-match",
+            &[],
+            body(|ctx| Box::pin(installed_attributes(ctx))),
         ),
-        scenario("uninstall/nro", &[],
+        scenario(
+            "uninstall/nro",
+            &[],
             body(|ctx| Box::pin(nothing_is_left(ctx))),
         ),
-        scenario("upgrade/no-machineconfig", UPGRADE,
+        scenario(
+            "upgrade/no-machineconfig",
+            UPGRADE,
             body(|ctx| Box::pin(no_machine_config_is_left(ctx))),
         ),
     ]
@@ -101,7 +125,75 @@ async fn resource_brings_exporters(ctx: &Context) -> Result<(), StepError> {
         ctx.recorder.saw(format!("{} daemon sets", sets.len()));
         Ok(())
     })
+    .await?;
+    if !ctx.facts().openshift {
+        return Ok(());
+    }
+    ctx.step("exporters have the SELinux type of their policy", async {
+        let resource = ctx.operator_resource().await?;
+        let wanted = if has_legacy_policy(&resource) {
+            LEGACY_TYPE
+        } else {
+            TYPE
+        };
+        for set in ctx.exporter_daemon_sets().await? {
+            let pod = set
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.template.spec.as_ref());
+            let container = json!(pod.and_then(exporters::container));
+            let seen = &container["securityContext"]["seLinuxOptions"]["type"];
+            if seen != wanted {
+                let what = format!("SELinux type of {}", set.name_any());
+                return Err(StepError::mismatch(what, wanted, seen));
+            }
+        }
+        Ok(())
+    })
     .await
+}
+
+/// Returns whether the machines of some node group are asked to have the legacy SELinux policy.
+fn has_legacy_policy(resource: &NumaResourcesOperator) -> bool {
+    let is_custom = |annotations: &BTreeMap<String, String>| {
+        annotations
+            .get(SELINUX_POLICY)
+            .is_some_and(|value| value == CUSTOM)
+    };
+    let mut groups = resource.spec.node_groups.iter();
+    is_custom(resource.annotations()) || groups.any(|group| is_custom(&group.annotations))
+}
+
+/// Installs the exporters anew. Each node group has exactly one ConfigMap, and kubelets, ConfigMaps and NRTs agree.
+async fn installed_attributes(ctx: &Context) -> Result<(), StepError> {
+    let before = ctx
+        .step("there are no exporters", ctx.remove_operator_resource())
+        .await?;
+    ctx.step("the resource brings them", async {
+        ctx.create_operator_resource(&before).await?;
+        ctx.operands_rolled_out().await
+    })
+    .await?;
+    ctx.step("each node group has one ConfigMap", async {
+        let groups = ctx.operator_resource().await?.status.unwrap_or_default();
+        let groups = groups.node_groups.len();
+        let ours = format!("{OPERATOR_NAME}={}", names::OPERATOR_CR);
+        let maps = Api::<ConfigMap>::all(ctx.client());
+        let limit = ctx.deadlines().installed;
+        let what = format!("{groups} ConfigMaps have the label {ours}");
+        ctx.until(&what, limit, async || {
+            let found = maps.list(&ListParams::default().labels(&ours)).await?.items;
+            Ok(if found.len() == groups {
+                PollResult::Ready(())
+            } else {
+                let names: Vec<_> = found.iter().map(kube::ResourceExt::name_any).collect();
+                PollResult::NotYet(format!("these have it: {}", names.join(", ")))
+            })
+        })
+        .await
+    })
+    .await?;
+    nrt_attributes(ctx).await
 }
 
 /// Returns the uid of each daemon set and the image of its exporters.
@@ -276,29 +368,65 @@ async fn nothing_is_left(ctx: &Context) -> Result<(), StepError> {
     .await
 }
 
+/// No pool has a machine configuration of the operator, and one that an operator of before left goes when a new one starts. That one belongs to a
+/// pool without machines, because a real machine would start again for it.
 async fn no_machine_config_is_left(ctx: &Context) -> Result<(), StepError> {
+    const NAME: &str = "mcp-test";
     let resource = ctx.operator_resource().await?;
-    let is_custom = |annotations: &std::collections::BTreeMap<String, String>| {
-        annotations
-            .get(SELINUX_POLICY)
-            .is_some_and(|value| value == CUSTOM)
-    };
-    let mut groups = resource.spec.node_groups.iter();
-    if is_custom(resource.annotations()) || groups.any(|group| is_custom(&group.annotations)) {
+    if has_legacy_policy(&resource) {
         let reason = "machines are asked to have the legacy SELinux policy";
         return Err(StepError::Skip(reason.to_owned()));
     }
-    let pools = resource.status.unwrap_or_default().node_groups;
+    let of_pool = |pool: &str| {
+        let name = names::machine_config(names::OPERATOR_CR, pool);
+        ObjectRef::named::<MachineConfig>(None, &name)
+    };
     ctx.step(
         "no pool has a machine configuration of the operator",
         async {
-            for pool in &pools {
-                let name = names::machine_config(names::OPERATOR_CR, &pool.pool_name);
-                ctx.is_gone(&ObjectRef::named::<MachineConfig>(None, &name))
-                    .await?;
+            let groups = resource.status.clone().unwrap_or_default().node_groups;
+            if groups.is_empty() {
+                return Err(StepError::fail("status.nodeGroups is empty"));
             }
-            Ok(())
+            let objects: Vec<_> = groups
+                .iter()
+                .map(|group| of_pool(&group.pool_name))
+                .collect();
+            ctx.are_gone(&objects).await
         },
     )
+    .await?;
+    steps::empty_pool(ctx, NAME).await?;
+    let left = of_pool(NAME);
+    ctx.step("an operator of before left one for a pool", async {
+        let mut groups = resource.spec.node_groups.clone();
+        groups.push(NodeGroup {
+            pool_name: Some(NAME.to_owned()),
+            ..NodeGroup::default()
+        });
+        ctx.set_node_groups(&groups).await?;
+        ctx.operator_available().await?;
+        let object: MachineConfig = serde_json::from_value(json!({
+            "metadata": {
+                "name": left.name,
+                "labels": {MACHINE_CONFIG_ROLE: NAME},
+                "ownerReferences": [resource.controller_owner_ref(&())],
+            },
+            "spec": {"config": {"ignition": {"version": "3.2.0"}}},
+        }))
+        .map_err(|error| StepError::fail(error.to_string()))?;
+        ctx.create_global(&object).await
+    })
+    .await?;
+    ctx.step("a new operator removes it", async {
+        ctx.restart_operator().await?;
+        ctx.is_gone(&left).await?;
+        ctx.operator_available().await
+    })
+    .await?;
+    ctx.step("the node groups are as before", async {
+        ctx.set_node_groups(&resource.spec.node_groups).await?;
+        ctx.operands_rolled_out().await
+    })
     .await
 }

@@ -16,19 +16,29 @@ const BUILD_INFO: &str = "/usr/local/share/buildinfo.json";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("introspection/operator-termination-policy", &[],
+        scenario(
+            "introspection/operator-termination-policy",
+            &[],
             body(|ctx| Box::pin(operators_end_with_their_logs(ctx))),
         ),
-        scenario("introspection/rte-termination-policy", &[],
+        scenario(
+            "introspection/rte-termination-policy",
+            &[],
             body(|ctx| Box::pin(exporters_end_with_their_logs(ctx))),
         ),
-        scenario("metrics/operator", &[],
+        scenario(
+            "metrics/operator",
+            &[],
             body(|ctx| Box::pin(operator_counts_its_work(ctx))),
         ),
-        scenario("metrics/rte", &[],
+        scenario(
+            "metrics/rte",
+            &[],
             body(|ctx| Box::pin(exporters_count_their_writes(ctx))),
         ),
-        scenario("version/report", &[],
+        scenario(
+            "version/report",
+            &[],
             body(|ctx| Box::pin(versions_are_reported(ctx))),
         ),
     ]
@@ -121,10 +131,27 @@ async fn exporters_count_their_writes(ctx: &Context) -> Result<(), StepError> {
 /// Build information of an image.
 #[derive(Deserialize)]
 struct BuildInfo {
-    #[serde(alias = "gitbranch")]
     branch: String,
     version: String,
     commit: String,
+}
+
+/// Returns version, commit and branch of a build information. It is an error if one of them is missing.
+fn build_info(text: &str) -> Result<String, StepError> {
+    let info: BuildInfo = serde_json::from_str(text).map_err(|error| {
+        StepError::fail(format!("{BUILD_INFO} is not readable ({error}): {text}"))
+    })?;
+    let BuildInfo {
+        branch,
+        version,
+        commit,
+    } = &info;
+    if [branch, version, commit].iter().any(|word| word.is_empty()) {
+        return Err(StepError::fail(format!(
+            "{BUILD_INFO} leaves something empty: {text}"
+        )));
+    }
+    Ok(format!("{version} {commit} ({branch})"))
 }
 
 async fn versions_are_reported(ctx: &Context) -> Result<(), StepError> {
@@ -147,17 +174,29 @@ async fn versions_are_reported(ctx: &Context) -> Result<(), StepError> {
         let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
         let name = containers.map(|container| container.name.as_str()).next();
         let command = ["/bin/cat", BUILD_INFO];
-        let output = ctx.exec(&pod, name.unwrap_or_default(), &command).await;
-        let known = output
-            .ok()
-            .and_then(|output| serde_json::from_str::<BuildInfo>(&output.stdout).ok());
-        let version = known.map_or_else(
-            || "UNKNOWN UNKNOWN".to_owned(),
-            |info| format!("{} {} ({})", info.version, info.commit, info.branch),
-        );
+        let output = ctx.exec(&pod, name.unwrap_or_default(), &command).await?;
+        let version = if output.succeeded {
+            build_info(&output.stdout)?
+        } else {
+            // an image without the file, or without the program that prints it
+            "UNKNOWN UNKNOWN".to_owned()
+        };
         ctx.recorder
             .saw(format!("running against NUMAResources {version}"));
         Ok(())
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn build_information_has_version_commit_and_branch() {
+        let text = r#"{"gitbranch": "main", "branch": "devel", "version": "5.0", "commit": "abc"}"#;
+        assert_eq!(build_info(text).ok().as_deref(), Some("5.0 abc (devel)"));
+        assert!(build_info(r#"{"branch": "devel", "version": "5.0"}"#).is_err());
+        assert!(build_info(r#"{"branch": "", "version": "5.0", "commit": "abc"}"#).is_err());
+    }
 }

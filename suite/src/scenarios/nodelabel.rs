@@ -15,13 +15,13 @@ use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const NEEDS: &[Need] = &[
-        Need::nodes(2),
-        Need::Zone {
-            count: 2,
-            scope: None,
-            request: REQUEST,
-        },
-    ];
+    Need::nodes(2),
+    Need::Zone {
+        count: 2,
+        scope: None,
+        request: REQUEST,
+    },
+];
 /// Label of the nodes that the pod selects.
 const SIZE: &str = "size";
 const REQUEST: &str = "16c 16Gi";
@@ -29,13 +29,19 @@ const FREE: &str = "12c 12Gi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("nodelabel/node-selector", NEEDS,
+        scenario(
+            "nodelabel/node-selector",
+            NEEDS,
             body(|ctx| Box::pin(node_selector(ctx))),
         ),
-        scenario("nodelabel/affinity-required", NEEDS,
+        scenario(
+            "nodelabel/affinity-required",
+            NEEDS,
             body(|ctx| Box::pin(affinity(ctx, required))),
         ),
-        scenario("nodelabel/affinity-preferred", NEEDS,
+        scenario(
+            "nodelabel/affinity-preferred",
+            NEEDS,
             body(|ctx| Box::pin(affinity(ctx, preferred))),
         ),
     ]

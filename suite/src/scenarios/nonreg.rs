@@ -22,16 +22,24 @@ const BOUND: &str = "2c 100Mi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("nonreg/pod-nodename", NEEDS,
+        scenario(
+            "nonreg/pod-nodename",
+            NEEDS,
             body(|ctx| Box::pin(pod_with_node_name(ctx))),
         ),
-        scenario("nonreg/dp-nodename", NEEDS,
+        scenario(
+            "nonreg/dp-nodename",
+            NEEDS,
             body(|ctx| Box::pin(deployment_with_node_name(ctx))),
         ),
-        scenario("nonreg/over-allocatable", NEEDS,
+        scenario(
+            "nonreg/over-allocatable",
+            NEEDS,
             body(|ctx| Box::pin(over_allocatable(ctx))),
         ),
-        scenario("nonreg/dp-scaleup", NEEDS,
+        scenario(
+            "nonreg/dp-scaleup",
+            NEEDS,
             body(|ctx| Box::pin(scale_up(ctx))),
         ),
     ]

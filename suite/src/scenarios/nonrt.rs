@@ -1,20 +1,19 @@
 //! Pods while no exporter publishes NRTs (scenarios-serial.md 8.6).
 
-use std::time::Duration;
-
 use api::operator::InfoRefreshPause;
+use k8s_openapi::api::core::v1::Pod;
 
 use crate::context::Context;
 use crate::context::arena::Fit;
 use crate::context::checks::node_of;
 use crate::needs::Need;
-use crate::observed::{Scope, difference, topology_of};
+use crate::observed::{NodeTopology, Scope, difference, topology_of};
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
 use crate::step::StepError;
-use crate::workload::ResourceRequest;
+use crate::workload::{PodPlan, ResourceRequest};
 
 const NEEDS: &[Need] = &[Need::nodes(1)];
 
@@ -39,8 +38,8 @@ static ROWS: &[Row] = &[
 ];
 
 const GUARANTEED: &str = "4c 256Mi";
-/// Several times what an exporter needs to publish a pod that runs.
-const TIME_TO_PUBLISH: Duration = Duration::from_millis(500);
+/// Of a pod that every kind of fingerprint covers, and that changes an NRT as soon as an exporter publishes.
+const WITNESS: &str = "1c 64Mi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let build = |row: &'static Row| {
@@ -52,7 +51,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 
 async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let before_groups = ctx.operator_resource().await?.spec.node_groups;
-    let fit = Fit::Zone(Resources::literal(GUARANTEED));
+    let fit = Fit::Zone(Resources::literal(GUARANTEED).plus(&Resources::literal(WITNESS)));
     let title = format!("a node has a zone with {GUARANTEED}");
     let arena = ctx.step(title, ctx.arena(None, 1, &fit)).await?;
     ctx.step("no exporter publishes any more", async {
@@ -60,6 +59,8 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
         for group in &mut groups {
             let config = group.config.get_or_insert_default();
             config.info_refresh_pause = Some(InfoRefreshPause::Enabled);
+            // so that the exporters look again soon
+            config.info_refresh_period = Some("1s".to_owned());
         }
         ctx.set_node_groups(&groups).await?;
         ctx.operands_rolled_out().await
@@ -70,13 +71,37 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let plan = arena.plan(ctx, "testpod", [resources.clone()]);
     let pod = steps::pod_runs(ctx, "the pod runs", &plan).await?;
     steps::stack_placed(ctx, &pod).await?;
-    ctx.step("no NRT has changed", async {
-        // nothing reports that the exporters have seen the pod; an exporter that publishes would have done so within this time
-        tokio::time::sleep(TIME_TO_PUBLISH).await;
-        match difference(&before, &ctx.topologies().await?) {
-            None => Ok(()),
-            Some(seen) => Err(StepError::mismatch("an NRT changed", "no change", seen)),
+    let node = node_of(&pod).unwrap_or_default();
+    let exclusive = [ResourceRequest::Limits(Resources::literal(WITNESS))];
+    let witness = PodPlan::new("witness", "", exclusive).bound_to(node);
+    ctx.step(
+        "the exporter has seen it, with another pod that has a CPU of its own",
+        async {
+            let exporter = ctx.exporter_on(node).await?;
+            ctx.create(witness.pod()).await?;
+            ctx.pods_running(&[witness.name().to_owned()]).await?;
+            ctx.last_scan_has(&exporter, witness.name(), true).await?;
+            // an exporter that publishes has published this before it looks again
+            ctx.delete::<Pod>(witness.name()).await?;
+            ctx.last_scan_has(&exporter, witness.name(), false).await
+        },
+    )
+    .await?;
+    ctx.step("no NRT was written", async {
+        let now = ctx.topologies().await?;
+        if let Some(seen) = difference(&before, &now) {
+            return Err(StepError::mismatch("an NRT changed", "no change", seen));
         }
+        let versions = |nodes: &[NodeTopology]| -> Vec<String> {
+            let version = |node: &NodeTopology| format!("{}: {}", node.node, node.resource_version);
+            nodes.iter().map(version).collect()
+        };
+        let [before, now] = [&before, &now].map(|nodes| versions(nodes));
+        if before == now {
+            return Ok(());
+        }
+        let what = "resource versions of the NRTs";
+        Err(StepError::mismatch(what, before.join(", "), now.join(", ")))
     })
     .await?;
     ctx.step("exporters publish again", async {
@@ -88,7 +113,6 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let ResourceRequest::Limits(request) = resources else {
         return Ok(());
     };
-    let node = node_of(&pod).unwrap_or_default();
     let before = topology_of(&before, node)?;
     ctx.step(
         format!("one zone of the pod's node accounts for {request}"),

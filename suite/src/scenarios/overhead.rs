@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
 use crate::context::padding::in_both_zones;
 use crate::needs::Need;
-use crate::observed::Scope;
+use crate::observed::{NodeTopology, Scope};
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::registry::scenario;
@@ -28,10 +28,14 @@ const LEAST: &str = "1c 1Gi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("overhead/not-accounted-in-nrt", NEEDS,
+        scenario(
+            "overhead/not-accounted-in-nrt",
+            NEEDS,
             body(|ctx| Box::pin(not_accounted(ctx))),
         ),
-        scenario("overhead/pending-overhead-too-big", NEEDS,
+        scenario(
+            "overhead/pending-overhead-too-big",
+            NEEDS,
             body(|ctx| Box::pin(too_big(ctx))),
         ),
     ]
@@ -110,6 +114,13 @@ async fn not_accounted(ctx: &Context) -> Result<(), StepError> {
         format!("one zone of the target accounts for {request}, and not for the overhead"),
         ctx.accounted(before, &request, true, Scope::Pod),
     )
+    .await?;
+    let is_other = |node: &&NodeTopology| node.node != before.node;
+    let others: Vec<NodeTopology> = nodes.iter().filter(is_other).cloned().collect();
+    ctx.step(
+        "the zones of all other nodes are as before",
+        ctx.all_restored(&others),
+    )
     .await
 }
 
@@ -134,7 +145,6 @@ async fn too_big(ctx: &Context) -> Result<(), StepError> {
             ctx.pad_target_and_others(&arena, target, &others, "others"),
         )
         .await?;
-    let before = arena.target_in(&nodes)?;
     let plan = plan(ctx, &arena);
     ctx.step("the pod of the deployment stays pending", async {
         ctx.create::<Deployment>(plan.deployment(1)).await?;
@@ -143,5 +153,5 @@ async fn too_big(ctx: &Context) -> Result<(), StepError> {
         ctx.stay_pending(&names, "Insufficient").await
     })
     .await?;
-    steps::zones_are_as_before(ctx, before).await
+    steps::all_zones_are_as_before(ctx, &nodes).await
 }

@@ -5,7 +5,7 @@ mod target;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use target::{
-    base_load, fill, keep_running, only_schedulable_node, run, stays_pending_without_preemption,
+    base_load, fill, keep_running_on, only_schedulable_node, run, stays_pending_without_preemption,
     wait_for_eviction,
 };
 
@@ -79,10 +79,14 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     };
     let mut all: Vec<Scenario> = ROWS.iter().map(pair).collect();
     all.extend([
-        scenario("preempt/mixed-priorities", NEEDS,
+        scenario(
+            "preempt/mixed-priorities",
+            NEEDS,
             body(|ctx| Box::pin(mixed_priorities(ctx))),
         ),
-        scenario("preempt/burst-no-false-eviction", NEEDS,
+        scenario(
+            "preempt/burst-no-false-eviction",
+            NEEDS,
             body(|ctx| Box::pin(burst_fits(ctx))),
         ),
     ]);
@@ -121,8 +125,11 @@ async fn one_by_one(ctx: &Context, row: &Row) -> Result<(), StepError> {
             stays_pending_without_preemption(ctx, plan.name()),
         )
         .await?;
-        ctx.step("the others run on", keep_running(ctx, &pods))
-            .await
+        ctx.step(
+            "the others run on",
+            keep_running_on(ctx, &pods, "after-refusal"),
+        )
+        .await
     }
 }
 
@@ -174,7 +181,7 @@ async fn mixed_priorities(ctx: &Context) -> Result<(), StepError> {
         async {
             ctx.create(low.pod()).await?;
             stays_pending_without_preemption(ctx, low.name()).await?;
-            keep_running(ctx, &pods).await?;
+            keep_running_on(ctx, &pods, "after-refusal").await?;
             ctx.delete::<Pod>(low.name()).await
         },
     )
@@ -232,8 +239,8 @@ async fn burst_fits(ctx: &Context) -> Result<(), StepError> {
         )
         .await?;
     ctx.step("none was evicted", async {
-        ctx.settle().await?;
-        keep_running(ctx, &pods.iter().collect::<Vec<_>>()).await
+        let pods: Vec<&Pod> = pods.iter().collect();
+        keep_running_on(ctx, &pods, "after-burst").await
     })
     .await
 }

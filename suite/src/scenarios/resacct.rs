@@ -19,25 +19,39 @@ const NEEDS: &[Need] = &[Need::nodes(2)];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("resacct/pending-then-scheduled", NEEDS,
+        scenario(
+            "resacct/pending-then-scheduled",
+            NEEDS,
             body(|ctx| Box::pin(pending_then_scheduled(ctx))),
         ),
-        scenario("resacct/best-effort", NEEDS,
+        scenario(
+            "resacct/best-effort",
+            NEEDS,
             body(|ctx| Box::pin(not_accounted(ctx, false))),
         ),
-        scenario("resacct/burstable", NEEDS,
+        scenario(
+            "resacct/burstable",
+            NEEDS,
             body(|ctx| Box::pin(not_accounted(ctx, true))),
         ),
-        scenario("resacct/burstable-dp", NEEDS,
+        scenario(
+            "resacct/burstable-dp",
+            NEEDS,
             body(|ctx| Box::pin(burstable_deployment(ctx))),
         ),
-        scenario("resacct/burstable-mixed", NEEDS,
+        scenario(
+            "resacct/burstable-mixed",
+            NEEDS,
             body(|ctx| Box::pin(burstable_mixed(ctx))),
         ),
-        scenario("resacct/burstable-then-guaranteed", NEEDS,
+        scenario(
+            "resacct/burstable-then-guaranteed",
+            NEEDS,
             body(|ctx| Box::pin(burstable_then_guaranteed(ctx))),
         ),
-        scenario("resacct/burstable-ds", NEEDS,
+        scenario(
+            "resacct/burstable-ds",
+            NEEDS,
             body(|ctx| Box::pin(burstable_daemon_set(ctx))),
         ),
     ]

@@ -12,6 +12,7 @@ use exporters::Exporters;
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
+use serde_json::json;
 
 use crate::context::Context;
 use crate::needs::Need;
@@ -26,43 +27,65 @@ const NO_EXECUTE: &str = "NoExecute";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("rtetols/invalid-operator", NEEDS,
+        scenario(
+            "rtetols/invalid-operator",
+            NEEDS,
             body(|ctx| {
                 let wrong = toleration("invalid", "foo", Some("abc"), NO_SCHEDULE);
                 Box::pin(invalid_is_reported(ctx, wrong))
             }),
         ),
-        scenario("rtetols/invalid-effect", NEEDS,
+        scenario(
+            "rtetols/invalid-effect",
+            NEEDS,
             body(|ctx| {
                 let wrong = toleration("invalid", "Equal", Some("abc"), "__foobar__");
                 Box::pin(invalid_is_reported(ctx, wrong))
             }),
         ),
-        scenario("rtetols/change-in-place", NEEDS,
+        scenario(
+            "rtetols/change-in-place",
+            NEEDS,
             body(|ctx| Box::pin(changed_in_place(ctx))),
         ),
-        scenario("rtetols/untolerate-tainted", NEEDS,
+        scenario(
+            "rtetols/untolerate-tainted",
+            NEEDS,
             body(|ctx| Box::pin(untolerated(ctx))),
         ),
-        scenario("rtetols/evict-on-cr-change", NEEDS,
+        scenario(
+            "rtetols/evict-on-cr-change",
+            NEEDS,
             body(|ctx| Box::pin(evicted(ctx, ChangedSide::Toleration))),
         ),
-        scenario("rtetols/evict-on-taint-change", NEEDS,
+        scenario(
+            "rtetols/evict-on-taint-change",
+            NEEDS,
             body(|ctx| Box::pin(evicted(ctx, ChangedSide::Taint))),
         ),
-        scenario("rtetols/partial-taints", NEEDS,
+        scenario(
+            "rtetols/partial-taints",
+            NEEDS,
             body(|ctx| Box::pin(partial_taints(ctx))),
         ),
-        scenario("rtetols/no-restart-noschedule", NEEDS,
+        scenario(
+            "rtetols/no-restart-noschedule",
+            NEEDS,
             body(|ctx| Box::pin(not_started_again(ctx))),
         ),
-        scenario("rtetols/noexecute-evict-restore", NEEDS,
+        scenario(
+            "rtetols/noexecute-evict-restore",
+            NEEDS,
             body(|ctx| Box::pin(evicted_and_restored(ctx))),
         ),
-        scenario("rtetols/inplace-while-running", NEEDS,
+        scenario(
+            "rtetols/inplace-while-running",
+            NEEDS,
             body(|ctx| Box::pin(tolerated_later(ctx))),
         ),
-        scenario("rtetols/on-cr-creation", NEEDS,
+        scenario(
+            "rtetols/on-cr-creation",
+            NEEDS,
             body(|ctx| Box::pin(tolerated_from_the_start(ctx))),
         ),
     ]
@@ -120,8 +143,28 @@ async fn invalid_is_reported(ctx: &Context, wrong: Toleration) -> Result<(), Ste
 async fn changed_in_place(ctx: &Context) -> Result<(), StepError> {
     let exporters = Exporters::find(ctx).await?;
     let all = exporters.nodes.len();
-    let first = exporters.tolerations().await?;
     let before = ctx.operator_resource().await?;
+    let first = ctx
+        .step(
+            "exporters tolerate what the resource says, and nothing else",
+            async {
+                let group = before.spec.node_groups.first();
+                let config = group.and_then(|group| group.config.clone());
+                // the manifest of the exporters has none (operator.md 6.2)
+                let wanted = config.unwrap_or_default().tolerations;
+                let seen = exporters.tolerations().await?;
+                if seen == wanted {
+                    return Ok(seen);
+                }
+                let [wanted, seen] = [wanted, seen].map(|list| json!(list));
+                Err(StepError::mismatch(
+                    "tolerations of the daemon set",
+                    wanted,
+                    seen,
+                ))
+            },
+        )
+        .await?;
     let uids = |pods: &[Pod]| pods.iter().map(Pod::uid).collect::<BTreeSet<_>>();
     let old = uids(&exporters.pods().await?);
     let wanted = vec![toleration("sriov", "Equal", Some("true"), NO_SCHEDULE)];
@@ -229,29 +272,31 @@ async fn evicted(ctx: &Context, changed: ChangedSide) -> Result<(), StepError> {
 }
 
 async fn partial_taints(ctx: &Context) -> Result<(), StepError> {
+    const KEEPS_AWAY: &str = "testkeyNoSched";
+    const ENDS: &str = "testkeyNoExec";
     let exporters = Exporters::find(ctx).await?;
     let all = exporters.nodes.len();
     ctx.step("a taint that keeps new pods away moves none", async {
-        exporters.taint(None, NO_SCHEDULE).await?;
-        let pods = exporters.pods().await?;
-        let staying = pods
-            .iter()
-            .filter(|pod| pod.metadata.deletion_timestamp.is_none());
-        let count = staying.count();
-        if count == all {
-            return Ok(());
-        }
-        Err(StepError::mismatch("exporters that run", all, count))
+        exporters.taint_by(KEEPS_AWAY, NO_SCHEDULE).await?;
+        // as soon as the set wants one fewer, its controller has seen the taint
+        exporters.wanted_on(all - 1).await?;
+        exporters.are(all).await
     })
     .await?;
     ctx.step("one that ends pods ends the one there", async {
         let pod = exporters.is_there().await?;
-        exporters.taint(None, NO_EXECUTE).await?;
+        exporters.taint_by(ENDS, NO_EXECUTE).await?;
         exporters.wait_until_gone(&pod).await?;
-        exporters.ready_on(all - 1).await
+        exporters.ready_on(all - 1).await?;
+        exporters.are(all - 1).await
     })
     .await?;
-    restored(&exporters, &[NO_SCHEDULE, NO_EXECUTE]).await
+    ctx.step("without the taints every node has its exporter", async {
+        exporters.untaint_by(KEEPS_AWAY, NO_SCHEDULE).await?;
+        exporters.untaint_by(ENDS, NO_EXECUTE).await?;
+        exporters.ready_on(all).await
+    })
+    .await
 }
 
 async fn not_started_again(ctx: &Context) -> Result<(), StepError> {
@@ -260,6 +305,8 @@ async fn not_started_again(ctx: &Context) -> Result<(), StepError> {
     let pod = ctx
         .step("the exporter stays on a node that gets a taint", async {
             exporters.taint(None, NO_SCHEDULE).await?;
+            exporters.wanted_on(all - 1).await?;
+            exporters.are(all).await?;
             exporters.is_there().await
         })
         .await?;

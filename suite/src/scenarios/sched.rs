@@ -24,13 +24,16 @@ mod images;
 mod installed;
 mod replicas;
 
-
 pub(super) fn scenarios() -> Vec<Scenario> {
     let mut all = vec![
-        scenario("sched/react-owned", &[],
+        scenario(
+            "sched/react-owned",
+            &[],
             body(|ctx| Box::pin(owned_objects_are_restored(ctx))),
         ),
-        scenario("sched/resync-period", &[],
+        scenario(
+            "sched/resync-period",
+            &[],
             body(|ctx| Box::pin(period_is_passed_on(ctx))),
         ),
     ];

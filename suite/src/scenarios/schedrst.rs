@@ -20,13 +20,19 @@ const REPLICAS: i32 = 2;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("schedrst/existing-keep-running", &[],
+        scenario(
+            "schedrst/existing-keep-running",
+            &[],
             body(|ctx| Box::pin(existing_keep_running(ctx))),
         ),
-        scenario("schedrst/new-stay-pending", &[],
+        scenario(
+            "schedrst/new-stay-pending",
+            &[],
             body(|ctx| Box::pin(new_stay_pending(ctx))),
         ),
-        scenario("schedrst/pending-scheduled-after-restore", &[],
+        scenario(
+            "schedrst/pending-scheduled-after-restore",
+            &[],
             body(|ctx| Box::pin(pending_are_scheduled(ctx))),
         ),
     ]

@@ -10,8 +10,8 @@ use crate::needs::Need;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::registry::scenario;
 use crate::scenarios::load;
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 

@@ -1,7 +1,10 @@
 //! Steps that scenarios of several areas share, each with its title. They are in the order of a story: nodes are prepared, a pod runs or
 //! stays pending, it is where it has to be, zones account for it, and in the end they are as before.
 
+use api::labels::{MACHINE_CONFIG_ROLE, node_role};
+use api::openshift::machine_config::MachineConfigPool;
 use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
 
 use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
@@ -170,6 +173,36 @@ pub(super) async fn zones_are_as_before(
         "the zones of the target are as before",
         ctx.restored(before),
     )
+    .await
+}
+
+/// Checks that the zones of all these nodes are as before.
+pub(super) async fn all_zones_are_as_before(
+    ctx: &Context,
+    before: &[NodeTopology],
+) -> Result<(), StepError> {
+    ctx.step(
+        "the zones of every node are as before",
+        ctx.all_restored(before),
+    )
+    .await
+}
+
+/// Creates a pool without machines; it is deleted at the end.
+pub(super) async fn empty_pool(ctx: &Context, name: &str) -> Result<MachineConfigPool, StepError> {
+    ctx.step("there is a pool without machines", async {
+        let pool: MachineConfigPool = serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": {MACHINE_CONFIG_ROLE: name}},
+            "spec": {
+                "machineConfigSelector": {"matchExpressions": [
+                    {"key": MACHINE_CONFIG_ROLE, "operator": "In", "values": ["worker", name]},
+                ]},
+                "nodeSelector": {"matchLabels": {node_role(name): ""}},
+            },
+        }))
+        .map_err(|error| StepError::fail(error.to_string()))?;
+        ctx.create_global(&pool).await
+    })
     .await
 }
 

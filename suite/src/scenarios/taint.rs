@@ -18,7 +18,9 @@ const NEEDS: &[Need] = &[Need::nodes(2)];
 const KEY: &str = "testkey";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    vec![scenario("taint/tolerating-pod", NEEDS,
+    vec![scenario(
+        "taint/tolerating-pod",
+        NEEDS,
         body(|ctx| Box::pin(run(ctx))),
     )]
 }

@@ -1,8 +1,7 @@
 //! The servers of the stack follow the cluster's TLS profile (scenarios-other.md 6).
 
-use std::collections::BTreeSet;
-
 use api::openshift::config::{ApiServer, CLUSTER};
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::Api;
@@ -14,24 +13,12 @@ use crate::context::tls_probe::{TLS_1_1, TLS_1_2};
 use crate::needs::Need;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::registry::scenario;
-use crate::scenarios::tls_profile::{Profile, tls_flags};
+use crate::scenarios::tls_profile::{Profile, SUITES, tls_flags};
 use crate::step::StepError;
 
 const NEEDS: &[Need] = &[Need::OpenShift];
 /// TCP port of the schedulers.
 const SCHEDULER_PORT: u16 = 10259;
-/// Go's names of the suites of the Intermediate profile, in its order.
-const SUITES: [&str; 9] = [
-    "TLS_AES_128_GCM_SHA256",
-    "TLS_AES_256_GCM_SHA384",
-    "TLS_CHACHA20_POLY1305_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-];
 /// ECDHE-ECDSA-AES128-SHA256 on the wire; only the profile Old has it.
 const OLD_SUITE: u16 = 0xc023;
 /// `TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256` on the wire.
@@ -39,19 +26,29 @@ const GOOD_SUITE: u16 = 0xc02b;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("tls/sched-reject", NEEDS,
+        scenario(
+            "tls/sched-reject",
+            NEEDS,
             body(|ctx| Box::pin(rejected_by_scheduler(ctx))),
         ),
-        scenario("tls/sched-accept", NEEDS,
+        scenario(
+            "tls/sched-accept",
+            NEEDS,
             body(|ctx| Box::pin(accepted_by_scheduler(ctx))),
         ),
-        scenario("tls/rte-flags", NEEDS,
+        scenario(
+            "tls/rte-flags",
+            NEEDS,
             body(|ctx| Box::pin(exporters_have_flags(ctx))),
         ),
-        scenario("tls/rte-metrics", NEEDS,
+        scenario(
+            "tls/rte-metrics",
+            NEEDS,
             body(|ctx| Box::pin(metrics_are_served(ctx))),
         ),
-        scenario("tls/rte-reject", NEEDS,
+        scenario(
+            "tls/rte-reject",
+            NEEDS,
             body(|ctx| Box::pin(rejected_by_exporters(ctx))),
         ),
     ]
@@ -175,31 +172,23 @@ fn agreed(
 
 async fn exporters_have_flags(ctx: &Context) -> Result<(), StepError> {
     let profile = profile(ctx).await?;
-    let suites = if profile.has_ciphers {
-        SUITES.join(",")
-    } else {
-        String::new()
-    };
-    let wanted = (profile.min_version.to_owned(), suites);
-    let status = ctx.operator_resource().await?.status.unwrap_or_default();
-    let groups: BTreeSet<String> = status
-        .node_groups
-        .into_iter()
-        .map(|group| group.daemon_set.name)
-        .collect();
-    for set in ctx
-        .exporter_daemon_sets()
-        .await?
-        .iter()
-        .filter(|set| groups.contains(&set.name_any()))
-    {
+    let wanted = profile.flags();
+    let groups = ctx
+        .step("the status names node groups", async {
+            ctx.operator_available().await?;
+            let status = ctx.operator_resource().await?.status.unwrap_or_default();
+            if status.node_groups.is_empty() {
+                return Err(StepError::fail("status.nodeGroups is empty"));
+            }
+            Ok(status.node_groups)
+        })
+        .await?;
+    for named in groups.iter().map(|group| &group.daemon_set) {
+        let sets = Api::<DaemonSet>::namespaced(ctx.client(), &named.namespace);
         ctx.step(
-            format!(
-                "exporters of {} have the flags of the profile",
-                set.name_any()
-            ),
+            format!("exporters of {} have the flags of the profile", named.name),
             async {
-                let seen = tls_flags(set);
+                let seen = tls_flags(&sets.get(&named.name).await?);
                 if seen == wanted {
                     return Ok(());
                 }

@@ -11,6 +11,19 @@ pub(super) const MIN_VERSION: &str = "--metrics-tls-min-version";
 /// Flag of the suites.
 pub(super) const CIPHERS: &str = "--metrics-tls-cipher-suites";
 
+/// Go's names of the suites of the Intermediate profile, in its order.
+pub(super) const SUITES: [&str; 9] = [
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+];
+
 /// A TLS profile by name, and the exporters' flags under it: the minimum version, and whether suites can be chosen at all.
 pub(super) struct Profile {
     pub(super) name: &'static str,
@@ -19,6 +32,12 @@ pub(super) struct Profile {
 }
 
 impl Profile {
+    /// Returns the smallest version and the suites that exporters have to be started with; no suites where they cannot be chosen.
+    pub(super) fn flags(&self) -> (String, String) {
+        let suites = if self.has_ciphers { &SUITES[..] } else { &[] };
+        (self.min_version.to_owned(), suites.join(","))
+    }
+
     /// Returns the profile of a cluster.
     pub(super) fn of(cluster: Option<&TlsSecurityProfile>) -> Result<Self, StepError> {
         match cluster.map(|cluster| cluster.profile.as_str()) {

@@ -6,7 +6,6 @@ mod single;
 
 use crate::scenario::Scenario;
 
-
 pub(super) fn scenarios() -> Vec<Scenario> {
     let mut all = single::scenarios();
     all.extend(many::scenarios());

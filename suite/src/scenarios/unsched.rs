@@ -21,31 +21,41 @@ use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const NEEDS: &[Need] = &[
-        Need::nodes(2),
-        Need::Zone {
-            count: 2,
-            scope: None,
-            request: REQUEST,
-        },
-    ];
+    Need::nodes(2),
+    Need::Zone {
+        count: 2,
+        scope: None,
+        request: REQUEST,
+    },
+];
 const REQUEST: &str = "16c 16Gi";
 const FREE: &str = "12c 12Gi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("unsched/pod-no-zone", NEEDS,
+        scenario(
+            "unsched/pod-no-zone",
+            NEEDS,
             body(|ctx| Box::pin(pod_no_zone(ctx))),
         ),
-        scenario("unsched/dp-no-zone", NEEDS,
+        scenario(
+            "unsched/dp-no-zone",
+            NEEDS,
             body(|ctx| Box::pin(deployment_no_zone(ctx))),
         ),
-        scenario("unsched/ds-no-zone", NEEDS,
+        scenario(
+            "unsched/ds-no-zone",
+            NEEDS,
             body(|ctx| Box::pin(daemon_sets::daemon_set_no_zone(ctx))),
         ),
-        scenario("unsched/ds-one-node-fits", NEEDS,
+        scenario(
+            "unsched/ds-one-node-fits",
+            NEEDS,
             body(|ctx| Box::pin(daemon_sets::daemon_set_one_node_fits(ctx))),
         ),
-        scenario("unsched/dp-default-sched-tae", NEEDS,
+        scenario(
+            "unsched/dp-default-sched-tae",
+            NEEDS,
             body(|ctx| Box::pin(refused_of_the_default_scheduler(ctx))),
         ),
         scenario(
@@ -54,18 +64,26 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 count: 1,
                 scope: Some(Scope::Pod),
             }],
-                body(|ctx| Box::pin(two_containers_of_one_pod(ctx))),
+            body(|ctx| Box::pin(two_containers_of_one_pod(ctx))),
         ),
-        scenario("unsched/dp-partially-fits", NEEDS,
+        scenario(
+            "unsched/dp-partially-fits",
+            NEEDS,
             body(|ctx| Box::pin(deployment_partially_fits(ctx))),
         ),
-        scenario("unsched/allocatable-pod", NEEDS,
+        scenario(
+            "unsched/allocatable-pod",
+            NEEDS,
             body(|ctx| Box::pin(allocatable(ctx, Kind::Pod))),
         ),
-        scenario("unsched/allocatable-dp", NEEDS,
+        scenario(
+            "unsched/allocatable-dp",
+            NEEDS,
             body(|ctx| Box::pin(allocatable(ctx, Kind::Deployment))),
         ),
-        scenario("unsched/allocatable-ds", NEEDS,
+        scenario(
+            "unsched/allocatable-ds",
+            NEEDS,
             body(|ctx| Box::pin(allocatable(ctx, Kind::DaemonSet))),
         ),
     ]

@@ -19,6 +19,8 @@ use crate::step::StepError;
 pub(super) struct Status {
     /// Name of the scheduler's profile.
     pub(super) scheduler: Option<String>,
+    /// Whether the scheduler has a resource.
+    pub(super) scheduler_resource: bool,
     /// Period of its cache resynchronisation.
     pub(super) cache_resync: Option<Duration>,
 }
@@ -50,13 +52,12 @@ pub(super) async fn available(
     let schedulers: Api<NumaResourcesScheduler> = Api::all(client.clone());
     if options.scheduler.is_some() {
         // another scheduler is under test
-        let status = schedulers
-            .get_opt(names::SCHEDULER_CR)
-            .await?
-            .and_then(|object| object.status)
-            .unwrap_or_default();
+        let found = schedulers.get_opt(names::SCHEDULER_CR).await?;
+        let scheduler_resource = found.is_some();
+        let status = found.and_then(|object| object.status).unwrap_or_default();
         let cache_resync = status.cache_resync_period.as_deref().and_then(duration);
         return Ok(Status {
+            scheduler_resource,
             scheduler: status.scheduler_name,
             cache_resync,
         });
@@ -78,6 +79,7 @@ pub(super) async fn available(
             let period = status.cache_resync_period.as_deref().and_then(duration);
             recorder.saw(status.scheduler_name.clone().unwrap_or_default());
             Ok(Status {
+                scheduler_resource: true,
                 scheduler: status.scheduler_name,
                 cache_resync: period,
             })

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fixtures::machines::SAMPLE_DEVICES;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
@@ -18,13 +19,6 @@ use crate::step::StepError;
 
 /// Least number of nodes with `single-numa-node` that the suite needs.
 const NEEDED: usize = 2;
-/// Sample devices of our own machines, in the order `d1`, `d2`, `d3`. The variables `E2E_NROP_DEVICE_TYPE_1` and so on name others.
-const SAMPLE_DEVICES: [&str; 3] = [
-    fixtures::machines::DEVICE_A,
-    fixtures::machines::DEVICE_B,
-    fixtures::machines::DEVICE_C,
-];
-
 /// The unloaded cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Reference {
@@ -190,7 +184,7 @@ async fn disagreement(client: &Client, node: &NodeTopology) -> Result<Option<Str
     }))
 }
 
-/// Returns the names of the sample devices: those of the environment, else ours if some zone lists them.
+/// Returns the names of the sample devices: those of the variables `E2E_NROP_DEVICE_TYPE_1` and so on, else ours if some zone lists them.
 pub(super) fn devices(nodes: &[NodeTopology]) -> DeviceNames {
     let listed = |name: &str| {
         nodes

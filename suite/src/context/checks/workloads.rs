@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Container, Pod, PodTemplateSpec};
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::Selector;
 use serde_json::{Value, json};
 
 use super::pods::failed_pod;
@@ -85,6 +86,17 @@ impl Context {
             },
         )
         .await
+    }
+
+    /// Returns the number of replica sets with these labels.
+    pub async fn replica_sets(
+        &self,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<usize, StepError> {
+        let selector: Selector = labels.clone().into_iter().collect();
+        let params = ListParams::default().labels_from(&selector);
+        let sets = self.api::<ReplicaSet>().list(&params).await?;
+        Ok(sets.items.len())
     }
 
     /// Waits until a daemon set desires pods on `count` nodes.

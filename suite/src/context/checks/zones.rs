@@ -1,7 +1,7 @@
 //! The zones of a node: what they account for, and whether they are as before.
 
 use crate::context::Context;
-use crate::observed::{NodeTopology, Scope, accounting_difference, zones_difference};
+use crate::observed::{NodeTopology, Scope, accounting_difference, topology_of, zones_difference};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::step::StepError;
@@ -27,19 +27,31 @@ impl Context {
         }
     }
 
-    /// Waits until a node's zones are as they were before.
+    /// Waits until a node's zones are as they were before, in an NRT that accounts for the pods of now: an old one is as before, too.
     pub async fn restored(&self, before: &NodeTopology) -> Result<(), StepError> {
         self.until(
             &format!("the NRT of {} is as before", before.node),
             self.deadlines().settled,
             async || {
-                let after = self.topology(&before.node).await?;
-                Ok(match zones_difference(before, &after) {
+                let now = match self.poll_settled().await? {
+                    PollResult::Ready(nodes) => nodes,
+                    PollResult::NotYet(missing) => return Ok(PollResult::NotYet(missing)),
+                };
+                let after = topology_of(&now, &before.node)?;
+                Ok(match zones_difference(before, after) {
                     None => PollResult::Ready(()),
                     Some(difference) => PollResult::NotYet(difference),
                 })
             },
         )
         .await
+    }
+
+    /// Waits until the zones of all these nodes are as they were before, in NRTs that account for the pods of now.
+    pub async fn all_restored(&self, before: &[NodeTopology]) -> Result<(), StepError> {
+        for node in before {
+            self.restored(node).await?;
+        }
+        Ok(())
     }
 }

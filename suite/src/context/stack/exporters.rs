@@ -3,13 +3,13 @@
 use api::labels::{RTE_POD, RTE_POD_VALUE};
 use api::operator::NamespacedName;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::Client;
 use kube::api::{Api, ListParams};
 
 use super::Component;
 use crate::context::Context;
-use crate::context::checks::Rollout;
+use crate::context::checks::{Rollout, node_of};
 use crate::recorder::PollResult;
 use crate::step::StepError;
 
@@ -34,6 +34,13 @@ impl Context {
         Ok(pods)
     }
 
+    /// Returns the exporter's pod on a node. It is an error if there is none.
+    pub async fn exporter_on(&self, node: &str) -> Result<Pod, StepError> {
+        let exporters = self.exporters().await?;
+        let here = exporters.into_iter().find(|pod| node_of(pod) == Some(node));
+        here.ok_or_else(|| StepError::fail(format!("no exporter runs on {node}")))
+    }
+
     pub(super) async fn exporters_rolled_out(
         &self,
         named: &NamespacedName,
@@ -50,6 +57,17 @@ impl Context {
         })
         .await
     }
+}
+
+/// Returns the exporter's container.
+pub(crate) fn container(spec: &PodSpec) -> Option<&Container> {
+    let is_exporter = |container: &&Container| {
+        let args = container.command.iter().chain(&container.args).flatten();
+        args.clone()
+            .next()
+            .is_some_and(|arg| arg.contains("resource-topology-exporter"))
+    };
+    spec.containers.iter().find(is_exporter)
 }
 
 /// Returns the daemon sets whose pods have the exporters' label.

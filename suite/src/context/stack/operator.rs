@@ -5,12 +5,13 @@ use api::{conditions, names};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{EnvVar, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::{Component, active, is_true, spec_field};
+use super::{Component, active, gone, is_true, spec_field};
 use crate::context::Context;
-use crate::context::checks::describe;
+use crate::context::checks::{describe, is_ready};
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::step::StepError;
@@ -20,19 +21,42 @@ impl Context {
         Api::all(self.client())
     }
 
-    /// Returns the resource of the operator, which configures the exporters.
+    /// Returns the resource of the operator, which configures the exporters. The set-up found it, so it is an error if it is gone.
     pub async fn operator_resource(&self) -> Result<NumaResourcesOperator, StepError> {
         let found = self.operators().get_opt(names::OPERATOR_CR).await?;
-        found.ok_or_else(|| {
-            let name = names::OPERATOR_CR;
-            StepError::Skip(format!("there is no NUMAResourcesOperator {name}"))
-        })
+        found.ok_or_else(|| gone("NUMAResourcesOperator", names::OPERATOR_CR))
     }
 
     /// Returns the operator's pods.
     pub async fn operator_pods(&self) -> Result<Vec<Pod>, StepError> {
         let pods = Api::<Pod>::all(self.client());
         Ok(pods.list(&Component::Operator.pods()).await?.items)
+    }
+
+    /// Deletes the operator's pods, and waits until others are ready in their place.
+    pub async fn restart_operator(&self) -> Result<(), StepError> {
+        let old = self.operator_pods().await?;
+        for pod in &old {
+            let pods = Api::<Pod>::namespaced(self.client(), &pod.namespace().unwrap_or_default());
+            pods.delete(&pod.name_any(), &DeleteParams::default())
+                .await?;
+        }
+        let limit = self.deadlines().installed;
+        self.until(
+            "the operator has other pods, all ready",
+            limit,
+            async || {
+                let now = self.operator_pods().await?;
+                let is_new = |pod: &&Pod| old.iter().all(|old| old.uid() != pod.uid());
+                let ready = |pod: &&Pod| is_new(pod) && is_ready(pod);
+                Ok(match now.iter().find(|pod| !ready(pod)) {
+                    None if !now.is_empty() => PollResult::Ready(()),
+                    None => PollResult::NotYet("it has none".to_owned()),
+                    Some(pod) => PollResult::NotYet(describe(pod)),
+                })
+            },
+        )
+        .await
     }
 
     /// Sets its node groups; the old ones are restored at the end.
@@ -148,7 +172,9 @@ impl Context {
         let what = format!("NUMAResourcesOperator is {kind}: {reason} {text}");
         let limit = self.deadlines().installed;
         self.until(&what, limit, async || {
-            let object = self.operator_resource().await?;
+            let Some(object) = self.operators().get_opt(names::OPERATOR_CR).await? else {
+                return Ok(PollResult::NotYet("it is gone".to_owned()));
+            };
             let all = object
                 .status
                 .map_or_else(Vec::new, |status| status.conditions);

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
 
-use super::{Component, active, is_true, spec_field};
+use super::{Component, active, gone, is_true, spec_field};
 use crate::context::Context;
 use crate::context::checks::describe;
 use crate::ledger::Undo;
@@ -19,12 +19,16 @@ impl Context {
         Api::all(self.client())
     }
 
-    /// Returns the resource of the scheduler under test.
+    /// Returns the resource of the scheduler under test. It is an error if the set-up found one and it is gone.
     pub async fn scheduler_resource(&self) -> Result<NumaResourcesScheduler, StepError> {
         let found = self.schedulers().get_opt(names::SCHEDULER_CR).await?;
+        let (kind, name) = ("NUMAResourcesScheduler", names::SCHEDULER_CR);
         found.ok_or_else(|| {
-            let name = names::SCHEDULER_CR;
-            StepError::Skip(format!("there is no NUMAResourcesScheduler {name}"))
+            if self.facts().scheduler_resource {
+                gone(kind, name)
+            } else {
+                StepError::Skip(format!("there is no {kind} {name}"))
+            }
         })
     }
 
@@ -55,7 +59,9 @@ impl Context {
         let limit = self.deadlines().installed;
         let what = format!("the scheduler is {kind} {}", reason.unwrap_or_default());
         self.until(what.trim_end(), limit, async || {
-            let object = self.schedulers().get(names::SCHEDULER_CR).await?;
+            let Some(object) = self.schedulers().get_opt(names::SCHEDULER_CR).await? else {
+                return Ok(PollResult::NotYet("it is gone".to_owned()));
+            };
             let all = object
                 .status
                 .map_or_else(Vec::new, |status| status.conditions);

@@ -8,12 +8,13 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 
-use super::pools::{empty_pool, exporters_are, machine_count, machines_are, move_node};
+use super::pools::{exporters_are, machine_count, machines_are, move_node};
 use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::registry::scenario;
+use crate::scenarios::steps;
 use crate::step::StepError;
 
 /// Pool of the control plane.
@@ -25,10 +26,14 @@ const OWN: &str = "worker-cnf";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("config/non-overlapping-groups", ON_OPENSHIFT,
+        scenario(
+            "config/non-overlapping-groups",
+            ON_OPENSHIFT,
             body(|ctx| Box::pin(groups_stand_beside_each_other(ctx))),
         ),
-        scenario("config/overlapping-groups", ON_OPENSHIFT,
+        scenario(
+            "config/overlapping-groups",
+            ON_OPENSHIFT,
             body(|ctx| Box::pin(second_exporter_of_a_node_waits(ctx))),
         ),
     ]
@@ -77,7 +82,7 @@ async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), StepError> 
         .unwrap_or(WORKER)
         .to_owned();
     let machines = machine_count(ctx, &home).await?;
-    empty_pool(ctx, OWN).await?;
+    steps::empty_pool(ctx, OWN).await?;
     ctx.step(format!("{name} moves to a pool of its own"), async {
         move_node(ctx, &name, &home, OWN).await?;
         machines_are(ctx, OWN, 1).await

@@ -14,7 +14,7 @@ use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::json;
 
 use super::ON_OPENSHIFT;
-use super::pools::{Kubelets, POLICY, SCOPE, empty_pool};
+use super::pools::{Kubelets, POLICY, SCOPE};
 use crate::context::Context;
 use crate::context::checks::node_of;
 use crate::observed::{Scope, topology_of};
@@ -22,20 +22,29 @@ use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources};
 use crate::scenario::{Scenario, body};
 use crate::scenarios::registry::scenario;
+use crate::scenarios::steps;
 use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("config/nro-modify", ON_OPENSHIFT,
+        scenario(
+            "config/nro-modify",
+            ON_OPENSHIFT,
             body(|ctx| Box::pin(operator_is_modified(ctx))),
         ),
-        scenario("config/ignore-other-kubeletconfigs", ON_OPENSHIFT,
+        scenario(
+            "config/ignore-other-kubeletconfigs",
+            ON_OPENSHIFT,
             body(|ctx| Box::pin(others_are_ignored(ctx))),
         ),
-        scenario("config/kubeletconfig-change", ON_OPENSHIFT,
+        scenario(
+            "config/kubeletconfig-change",
+            ON_OPENSHIFT,
             body(|ctx| Box::pin(changed_scope_is_followed(ctx))),
         ),
-        scenario("config/tm-policy-watch", ON_OPENSHIFT,
+        scenario(
+            "config/tm-policy-watch",
+            ON_OPENSHIFT,
             body(|ctx| Box::pin(policy_is_watched(ctx))),
         ),
     ]
@@ -209,7 +218,7 @@ async fn others_are_ignored(ctx: &Context) -> Result<(), StepError> {
 async fn operator_is_modified(ctx: &Context) -> Result<(), StepError> {
     const NAME: &str = "mcp-test";
     const TRACE: &str = "-v=6";
-    let pool = empty_pool(ctx, NAME).await?;
+    let pool = steps::empty_pool(ctx, NAME).await?;
     let before = ctx.operator_resource().await?.spec;
     let mut groups = before.node_groups.clone();
     groups.push(NodeGroup {

@@ -6,20 +6,22 @@ use api::operator::v1::NodeGroup;
 use kube::api::Api;
 use serde_json::json;
 
-use super::pools::{
-    Kubelets, SCOPE, empty_pool, exporters_are, machine_count, machines_are, move_node,
-};
+use super::pools::{Kubelets, SCOPE, exporters_are, machine_count, machines_are, move_node};
 use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
+use crate::ledger::ObjectRef;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::registry::scenario;
+use crate::scenarios::steps;
 use crate::step::StepError;
 
 /// Name of the pool and of everything that belongs to it.
 const NAME: &str = "mcp-test";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    vec![scenario("config/nrt-attributes-move-group", ON_OPENSHIFT,
+    vec![scenario(
+        "config/nrt-attributes-move-group",
+        ON_OPENSHIFT,
         body(|ctx| Box::pin(node_moves_to_another_pool(ctx))),
     )]
 }
@@ -39,7 +41,7 @@ async fn node_moves_to_another_pool(ctx: &Context) -> Result<(), StepError> {
         "pod"
     };
     let machines = machine_count(ctx, &home.pool).await?;
-    empty_pool(ctx, NAME).await?;
+    steps::empty_pool(ctx, NAME).await?;
     ctx.step(
         format!("kubelets of the new pool are to have scope {other}"),
         async {
@@ -82,6 +84,7 @@ async fn node_moves_to_another_pool(ctx: &Context) -> Result<(), StepError> {
         ctx,
         pool: NAME.to_owned(),
         config: "kc-test".to_owned(),
+        source: ObjectRef::named::<KubeletConfig>(None, "kc-test"),
         nodes: vec![node.clone()],
         policy: home.policy.clone(),
         scope: other.to_owned(),

@@ -1,6 +1,6 @@
 //! Machine config pools: the kubelets of one and their configuration, its machines, and its exporters.
 
-use api::labels::{MACHINE_CONFIG_ROLE, OPERATOR_NAME, POOL, node_role};
+use api::labels::{OPERATOR_NAME, POOL, node_role};
 use api::names;
 use api::openshift::machine_config::{KubeletConfig, MachineConfigPool, UPDATED};
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -23,12 +23,19 @@ use crate::workload::{PodPlan, ResourceRequest};
 pub(super) const POLICY: &str = "topologyManagerPolicy";
 pub(super) const SCOPE: &str = "topologyManagerScope";
 
+/// Kind of the objects that OpenShift's node tuning makes `KubeletConfig`s from.
+const PROFILE: &str = "PerformanceProfile";
+/// Annotation of a profile: settings of kubelets that it has no field for, as JSON.
+const EXPERIMENTAL: &str = "kubeletconfig.experimental";
+
 /// The kubelets of a pool.
 pub(super) struct Kubelets<'a> {
     pub(super) ctx: &'a Context,
     pub(super) pool: String,
-    /// Name of the object that configures them.
+    /// Name of the `KubeletConfig` that they have.
     pub(super) config: String,
+    /// What changes that: itself, or the profile that it is made from.
+    pub(super) source: ObjectRef,
     pub(super) nodes: Vec<String>,
     pub(super) policy: String,
     pub(super) scope: String,
@@ -52,6 +59,7 @@ impl<'a> Kubelets<'a> {
                 ctx.recorder.saw(config.name_any());
                 return Ok(Self {
                     ctx,
+                    source: source_of(config)?,
                     config: config.name_any(),
                     nodes: nodes_of(ctx, &name).await?,
                     pool: name,
@@ -74,23 +82,23 @@ impl<'a> Kubelets<'a> {
         scope: &str,
     ) -> Result<(), StepError> {
         let ctx = self.ctx;
-        let configs = Api::<KubeletConfig>::all(ctx.client());
-        let object = configs.get(&self.config).await?;
-        let old = object.spec.kubelet_config.as_ref();
-        let old = old.and_then(|payload| payload.get(field)).cloned();
-        let patch = |value: Value| json!({"spec": {"kubeletConfig": {field: value}}});
-        let reference = ObjectRef::of(&object);
+        let source = self.source.api(&ctx.client());
+        let object = json!(source.get(&self.source.name).await?);
+        let [old, new] = patches(&self.source.kind, &object, field, value);
         ctx.recorder.plan(
-            &format!("set {field} of {reference}"),
+            &format!("set {field} of {}", self.source),
             Undo::Patch {
-                object: reference,
-                patch: patch(old.unwrap_or_default()),
+                object: self.source.clone(),
+                patch: old,
             },
         )?;
         let before = machine_pools::configuration(&ctx.client(), &self.pool).await?;
-        let wanted = Patch::Merge(patch(json!(value)));
-        configs
-            .patch(&self.config, &PatchParams::default(), &wanted)
+        source
+            .patch(
+                &self.source.name,
+                &PatchParams::default(),
+                &Patch::Merge(new),
+            )
             .await?;
         let limit = ctx.deadlines().installed;
         machine_pools::rolled_out(&ctx.recorder, &ctx.client(), &self.pool, &before, limit).await?;
@@ -141,6 +149,43 @@ impl<'a> Kubelets<'a> {
     }
 }
 
+/// Returns what changes a `KubeletConfig`: itself, or the performance profile that it is made from. Other owners would take a change back.
+fn source_of(config: &KubeletConfig) -> Result<ObjectRef, StepError> {
+    let Some(owner) = config.owner_references().first() else {
+        return Ok(ObjectRef::of(config));
+    };
+    if owner.kind != PROFILE {
+        let (config, kind) = (config.name_any(), &owner.kind);
+        let reason = format!("KubeletConfig {config} is made from a {kind}, which is not known");
+        return Err(StepError::Skip(reason));
+    }
+    Ok(ObjectRef {
+        api_version: owner.api_version.clone(),
+        kind: owner.kind.clone(),
+        plural: "performanceprofiles".to_owned(),
+        namespace: None,
+        name: owner.name.clone(),
+    })
+}
+
+/// Returns the patches that restore a field of the kubelets' configuration and that set it.
+fn patches(kind: &str, object: &Value, field: &str, value: &str) -> [Value; 2] {
+    if kind != PROFILE {
+        let patch = |value: &Value| json!({"spec": {"kubeletConfig": {field: value}}});
+        return [&object["spec"]["kubeletConfig"][field], &json!(value)].map(patch);
+    }
+    if field == POLICY {
+        let patch = |value: &Value| json!({"spec": {"numa": {"topologyPolicy": value}}});
+        return [&object["spec"]["numa"]["topologyPolicy"], &json!(value)].map(patch);
+    }
+    let old = &object["metadata"]["annotations"][EXPERIMENTAL];
+    let settings = old.as_str().and_then(|old| serde_json::from_str(old).ok());
+    let mut settings: serde_json::Map<String, Value> = settings.unwrap_or_default();
+    settings.insert(field.to_owned(), json!(value));
+    let new = json!(json!(settings).to_string());
+    [old, &new].map(|value| json!({"metadata": {"annotations": {EXPERIMENTAL: value}}}))
+}
+
 /// Returns policy and scope, with the kubelet's defaults.
 fn published_policy_and_scope(part: &KubeletPart) -> [&str; 2] {
     [
@@ -156,24 +201,6 @@ fn selects(config: &KubeletConfig, pool: &MachineConfigPool) -> bool {
     selector.is_some_and(|selector| {
         Selector::try_from(selector).is_ok_and(|selector| selector.matches(pool.labels()))
     })
-}
-
-/// Creates a pool without machines; it is deleted at the end.
-pub(super) async fn empty_pool(ctx: &Context, name: &str) -> Result<MachineConfigPool, StepError> {
-    ctx.step("there is a pool without machines", async {
-        let pool: MachineConfigPool = serde_json::from_value(json!({
-            "metadata": {"name": name, "labels": {MACHINE_CONFIG_ROLE: name}},
-            "spec": {
-                "machineConfigSelector": {"matchExpressions": [
-                    {"key": MACHINE_CONFIG_ROLE, "operator": "In", "values": ["worker", name]},
-                ]},
-                "nodeSelector": {"matchLabels": {node_role(name): ""}},
-            },
-        }))
-        .map_err(|error| StepError::fail(error.to_string()))?;
-        ctx.create_global(&pool).await
-    })
-    .await
 }
 
 /// Moves a node to another pool; at the end it is moved back.
@@ -264,4 +291,55 @@ pub(super) async fn exporters_are(ctx: &Context, pool: &str, count: i32) -> Resu
         )
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned_by(kind: Option<&str>) -> KubeletConfig {
+        let owner = |kind: &str| json!({"apiVersion": "performance.openshift.io/v2", "kind": kind, "name": "p", "uid": "u"});
+        let owners: Vec<Value> = kind.into_iter().map(owner).collect();
+        serde_json::from_value(
+            json!({"metadata": {"name": "k", "ownerReferences": owners}, "spec": {}}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_configuration_is_changed_where_it_comes_from() {
+        let source = |kind| source_of(&owned_by(kind)).map(|source| source.to_string());
+        assert_eq!(source(None).ok().as_deref(), Some("KubeletConfig k"));
+        assert_eq!(
+            source(Some(PROFILE)).ok().as_deref(),
+            Some("PerformanceProfile p")
+        );
+        assert!(matches!(source(Some("Other")), Err(StepError::Skip(_))));
+    }
+
+    #[test]
+    fn patches_set_a_field_and_restore_it() {
+        let config = json!({"spec": {"kubeletConfig": {SCOPE: "pod"}}});
+        assert_eq!(
+            patches("KubeletConfig", &config, SCOPE, "container"),
+            ["pod", "container"].map(|scope| json!({"spec": {"kubeletConfig": {SCOPE: scope}}}))
+        );
+        let profile = json!({
+            "metadata": {"annotations": {EXPERIMENTAL: "{\"a\":1}"}},
+            "spec": {"numa": {"topologyPolicy": "restricted"}},
+        });
+        let annotation = |text: &str| json!({"metadata": {"annotations": {EXPERIMENTAL: text}}});
+        assert_eq!(
+            patches(PROFILE, &profile, SCOPE, "pod"),
+            [
+                annotation("{\"a\":1}"),
+                annotation("{\"a\":1,\"topologyManagerScope\":\"pod\"}")
+            ]
+        );
+        assert_eq!(
+            patches(PROFILE, &profile, POLICY, "none"),
+            ["restricted", "none"]
+                .map(|policy| json!({"spec": {"numa": {"topologyPolicy": policy}}}))
+        );
+    }
 }

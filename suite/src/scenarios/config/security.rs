@@ -14,7 +14,6 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::pools::empty_pool;
 use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
 use crate::context::checks::Rollout;
@@ -22,6 +21,7 @@ use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::registry::scenario;
+use crate::scenarios::steps;
 use crate::scenarios::tls_profile::{
     CIPHERS, INTERMEDIATE, MIN_VERSION, MODERN, Profile, tls_flags,
 };
@@ -32,10 +32,14 @@ const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("config/mixed-selinux", ON_OPENSHIFT,
+        scenario(
+            "config/mixed-selinux",
+            ON_OPENSHIFT,
             body(|ctx| Box::pin(one_pool_has_a_policy_of_its_own(ctx))),
         ),
-        scenario("config/rte-tls-profile", ON_OPENSHIFT,
+        scenario(
+            "config/rte-tls-profile",
+            ON_OPENSHIFT,
             body(|ctx| Box::pin(exporters_follow_the_profile(ctx))),
         ),
     ]
@@ -43,7 +47,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 
 async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), StepError> {
     const NAME: &str = "mcp-test";
-    empty_pool(ctx, NAME).await?;
+    steps::empty_pool(ctx, NAME).await?;
     let before = ctx.operator_resource().await?.spec.node_groups;
     let mut groups: Vec<NodeGroup> = before.clone();
     groups.push(NodeGroup {
@@ -159,8 +163,9 @@ async fn exporters_serve(
         let limit = ctx.deadlines().installed;
         ctx.until(&what, limit, async || {
             let set = sets.get(&named.name).await?;
-            let (version, suites) = tls_flags(&set);
-            let serves = version == profile.min_version && suites.is_empty() != profile.has_ciphers;
+            let seen = tls_flags(&set);
+            let serves = seen == profile.flags();
+            let (version, suites) = seen;
             let rollout = Rollout::of(&set);
             Ok(if serves && rollout.is_over() {
                 PollResult::Ready(())

@@ -5,12 +5,12 @@ use api::operator::v1::{NodeGroup, NodeGroupConfig, NumaResourcesOperatorStatus}
 use api::operator::{InfoRefreshMode, InfoRefreshPause, ObjectReference, PodsFingerprinting};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::api::Api;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::pool;
-use super::pools::empty_pool;
 use crate::context::Context;
 use crate::recorder::PollResult;
+use crate::scenarios::steps;
 use crate::step::StepError;
 
 pub(super) async fn groups_are_reported(ctx: &Context) -> Result<(), StepError> {
@@ -21,32 +21,42 @@ pub(super) async fn groups_are_reported(ctx: &Context) -> Result<(), StepError> 
     .await
 }
 
-/// Waits until the status has exactly the node groups of the spec, with defaults for what they leave out, and their DaemonSets.
+/// Waits until the status has exactly the node groups of the spec, with defaults for what they leave out, their DaemonSets, and on `OpenShift` their
+/// machine config pools.
 async fn reported(ctx: &Context) -> Result<(), StepError> {
     let limit = ctx.deadlines().installed;
     ctx.until("status and node groups agree", limit, async || {
         let object = ctx.operator_resource().await?;
         let status = object.status.unwrap_or_default();
-        let difference = status_difference(&object.spec.node_groups, &status);
+        let openshift = ctx.facts().openshift;
+        let difference = status_difference(&object.spec.node_groups, &status, openshift);
         Ok(difference.map_or(PollResult::Ready(()), PollResult::NotYet))
     })
     .await
 }
 
 /// Returns the first difference between the status and the spec. On `OpenShift` a selector may match several pools.
-fn status_difference(groups: &[NodeGroup], status: &NumaResourcesOperatorStatus) -> Option<String> {
-    let counts = (status.node_groups.len(), status.daemonsets.len());
-    if counts != (groups.len(), groups.len()) {
+fn status_difference(
+    groups: &[NodeGroup],
+    status: &NumaResourcesOperatorStatus,
+    openshift: bool,
+) -> Option<String> {
+    let pools = if openshift { groups.len() } else { 0 };
+    let seen = [
+        status.node_groups.len(),
+        status.daemonsets.len(),
+        status.machineconfigpools.len(),
+    ];
+    if seen != [groups.len(), groups.len(), pools] {
+        let [entries, sets, pools] = seen;
         return Some(format!(
-            "{} node groups have {} entries and {} DaemonSets in the status",
+            "{} node groups have {entries} entries, {sets} DaemonSets and {pools} machine config pools in the status",
             groups.len(),
-            counts.0,
-            counts.1
         ));
     }
     groups.iter().find_map(|group| {
         let name = group.pool_name.as_deref()?;
-        let config = group.normalized_config();
+        let wanted = in_force(group);
         let Some(seen) = status
             .node_groups
             .iter()
@@ -54,13 +64,46 @@ fn status_difference(groups: &[NodeGroup], status: &NumaResourcesOperatorStatus)
         else {
             return Some(format!("the status has no node group {name}"));
         };
-        if seen.config != config {
-            let [seen, wanted] = [&seen.config, &config].map(|config| json!(config));
-            return Some(format!("{name} has the configuration {seen}, not {wanted}"));
+        let config = json!(seen.config);
+        if config != wanted {
+            return Some(format!(
+                "node group {name} has the configuration {config}, not {wanted}"
+            ));
         }
-        let listed = status.daemonsets.contains(&seen.daemon_set);
-        (!listed).then(|| format!("DaemonSet {} of {name} is not listed", seen.daemon_set))
+        if !status.daemonsets.contains(&seen.daemon_set) {
+            return Some(format!(
+                "DaemonSet {} of {name} is not listed",
+                seen.daemon_set
+            ));
+        }
+        if !openshift {
+            return None;
+        }
+        let mut pools = status.machineconfigpools.iter();
+        let Some(pool) = pools.find(|pool| pool.name == name) else {
+            return Some(format!("the status has no machine config pool {name}"));
+        };
+        let config = json!(pool.config);
+        (config != wanted).then(|| {
+            format!("machine config pool {name} has the configuration {config}, not {wanted}")
+        })
     })
+}
+
+/// Returns the settings of a group that are in force: its own, and defaults for what it leaves out (operator.md 1.4). They are written down
+/// here, because this judges the operator.
+fn in_force(group: &NodeGroup) -> Value {
+    let mut all = json!({
+        "podsFingerprinting": "EnabledExclusiveResources",
+        "infoRefreshMode": "Periodic",
+        "infoRefreshPeriod": "10s",
+        "infoRefreshPause": "Disabled",
+    });
+    let own = json!(group.config.clone().unwrap_or_default());
+    for (field, value) in own.as_object().into_iter().flatten() {
+        all[field] = value.clone();
+    }
+    all
 }
 
 pub(super) async fn changed_groups_are_reported(ctx: &Context) -> Result<(), StepError> {
@@ -71,7 +114,7 @@ pub(super) async fn changed_groups_are_reported(ctx: &Context) -> Result<(), Ste
         return Err(StepError::Skip(reason.to_owned()));
     }
     if ctx.facts().is_openshift() {
-        empty_pool(ctx, NAME).await?;
+        steps::empty_pool(ctx, NAME).await?;
     }
     let configs = [
         NodeGroupConfig {
@@ -187,4 +230,53 @@ fn same(expected: Vec<ObjectReference>, seen: Vec<ObjectReference>) -> Result<()
         return Ok(());
     }
     Err(StepError::mismatch("related objects", expected, seen))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_status(config: &Value, pools: &Value) -> NumaResourcesOperatorStatus {
+        let set = json!({"namespace": "n", "name": "s"});
+        serde_json::from_value(json!({
+            "daemonsets": [set],
+            "nodeGroups": [{"daemonsets": set, "config": config, "selector": "p"}],
+            "machineconfigpools": pools,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_status_has_the_settings_in_force_in_both_places() {
+        let group: NodeGroup =
+            serde_json::from_value(json!({"poolName": "p", "config": {"infoRefreshPeriod": "3s"}}))
+                .unwrap();
+        let groups = [group];
+        let good = json!({
+            "podsFingerprinting": "EnabledExclusiveResources", "infoRefreshMode": "Periodic",
+            "infoRefreshPeriod": "3s", "infoRefreshPause": "Disabled",
+        });
+        let mut bad = good.clone();
+        bad["infoRefreshPeriod"] = json!("10s");
+        let pool = |config: &Value| json!([{"name": "p", "config": config}]);
+        let difference = |config: &Value, pools: &Value, openshift| {
+            status_difference(&groups, &mk_status(config, pools), openshift)
+        };
+        assert_eq!(difference(&good, &json!([]), false), None);
+        assert_eq!(difference(&good, &pool(&good), true), None);
+        let starts =
+            |text: Option<String>, with: &str| text.is_some_and(|text| text.starts_with(with));
+        assert!(starts(
+            difference(&bad, &pool(&good), true),
+            "node group p has the configuration"
+        ));
+        assert!(starts(
+            difference(&good, &pool(&bad), true),
+            "machine config pool p has the configuration"
+        ));
+        assert!(starts(
+            difference(&good, &json!([]), true),
+            "1 node groups have 1 entries, 1 DaemonSets and 0 machine"
+        ));
+    }
 }

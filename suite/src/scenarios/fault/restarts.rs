@@ -8,8 +8,8 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
 
 use super::{
-    exporter_on, is_placed_on, leave_room_for_one, next_takes_its_place, plan,
-    stop_exporter, waits, with_faults, zone_accounts_for_pod,
+    is_placed_on, leave_room_for_one, next_takes_its_place, plan, stop_exporter, waits,
+    with_faults, zone_accounts_for_pod,
 };
 use crate::context::Context;
 use crate::context::checks::{describe, node_of, phase};
@@ -44,7 +44,7 @@ async fn scheduler_starts_again(ctx: &Context) -> Result<(), StepError> {
     ctx.step(
         "the pod is placed without a report of its node, and the scheduler is killed",
         async {
-            let exporter = exporter_on(ctx, target).await?;
+            let exporter = ctx.exporter_on(target).await?;
             // while the exporter is stopped, only the pod itself informs the new scheduler
             let stopped = stop_exporter(&exporter, target);
             ctx.during(&stopped, async {

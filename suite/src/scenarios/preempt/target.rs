@@ -133,6 +133,24 @@ pub(super) async fn keep_running(ctx: &Context, pods: &[&Pod]) -> Result<(), Ste
     Ok(())
 }
 
+/// Checks that the pods run on, now and when the scheduler has placed one more pod and the NRTs account for it: by then it has carried out
+/// whatever it had decided before.
+pub(super) async fn keep_running_on(
+    ctx: &Context,
+    pods: &[&Pod],
+    one_more: &str,
+) -> Result<(), StepError> {
+    keep_running(ctx, pods).await?;
+    let plan = PodPlan::new(one_more, ctx.scheduler(), [ResourceRequest::Nothing]);
+    ctx.create(plan.pod()).await?;
+    let placed = ctx.pods_running(&[one_more.to_owned()]).await?;
+    for pod in &placed {
+        ctx.scheduled_by_stack(pod).await?;
+    }
+    ctx.settle().await?;
+    keep_running(ctx, pods).await
+}
+
 /// Checks that the pod stays pending and its condition says that preemption does not help.
 pub(super) async fn stays_pending_without_preemption(
     ctx: &Context,
@@ -178,6 +196,6 @@ pub(super) async fn wait_for_eviction(ctx: &Context, pods: &[&Pod]) -> Result<St
         .copied()
         .filter(|pod| pod.name_any() != gone)
         .collect();
-    keep_running(ctx, &others).await?;
+    keep_running_on(ctx, &others, "after-eviction").await?;
     Ok(gone)
 }

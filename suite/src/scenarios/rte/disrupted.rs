@@ -12,8 +12,8 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use super::reported::condition_on_every_exporter;
 use super::NEEDS;
+use super::reported::condition_on_every_exporter;
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;

@@ -16,15 +16,18 @@ const WRITES: &str = "noderesourcetopology_writes_total";
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         scenario(
-            "rte/metrics-https", NEEDS,
+            "rte/metrics-https",
+            NEEDS,
             body(|ctx| Box::pin(over_tls(ctx))),
         ),
         scenario(
-            "rte/metrics-http", NEEDS,
+            "rte/metrics-http",
+            NEEDS,
             body(|ctx| Box::pin(without_tls(ctx))),
         ),
         scenario(
-            "rte/metrics-writes", NEEDS,
+            "rte/metrics-writes",
+            NEEDS,
             body(|ctx| Box::pin(writes_are_counted(ctx))),
         ),
     ]
@@ -74,12 +77,7 @@ async fn writes_are_counted(ctx: &Context) -> Result<(), StepError> {
         ctx.pods_running(&[plan.name().to_owned()]).await.map(drop)
     })
     .await?;
-    let pod = ctx
-        .exporters()
-        .await?
-        .into_iter()
-        .find(|pod| crate::context::checks::node_of(pod) == Some(node.as_str()))
-        .ok_or_else(|| StepError::fail(format!("no exporter runs on {node}")))?;
+    let pod = ctx.exporter_on(&node).await?;
     ctx.step(
         "its node's exporter has counted writes",
         ctx.metrics_have(&pod, ("https", api::metrics::RTE_PORT), &[WRITES]),

@@ -27,7 +27,8 @@ const ROUNDS: usize = 3;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![scenario(
-        "rte/pfp-proves", NEEDS,
+        "rte/pfp-proves",
+        NEEDS,
         body(|ctx| Box::pin(fingerprints_prove(ctx))),
     )]
 }

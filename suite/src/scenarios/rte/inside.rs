@@ -5,16 +5,14 @@ use std::time::Duration;
 use api::annotations::{RTE_UPDATE, UPDATE_PERIODIC, UPDATE_REACTIVE};
 use api::nrt::v1alpha2::NodeResourceTopology;
 use futures::{StreamExt as _, TryStream, TryStreamExt as _};
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, WatchEvent, WatchParams};
-use serde_json::Value;
 
 use super::endpoint::some_node;
 use super::{NEEDS, own};
 use crate::context::Context;
 use crate::context::checks::node_of;
-use crate::context::probe::Output;
+use crate::context::stack::exporters;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
@@ -32,21 +30,16 @@ const ROUNDS: usize = 2;
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         scenario(
-            "rte/notify", NEEDS,
+            "rte/notify",
+            NEEDS,
             body(|ctx| Box::pin(notification_triggers_update(ctx))),
         ),
         scenario(
-            "rte/pfp-status", NEEDS,
+            "rte/pfp-status",
+            NEEDS,
             body(|ctx| Box::pin(status_is_dumped(ctx))),
         ),
     ]
-}
-
-/// Runs a command in the exporter container of a pod.
-async fn run(ctx: &Context, pod: &Pod, command: &[&str]) -> Result<Output, StepError> {
-    let container = pod.spec.as_ref().and_then(own::exporter);
-    let container = container.ok_or_else(|| StepError::fail("the pod has no exporter"))?;
-    ctx.exec(pod, &container.name, command).await
 }
 
 async fn status_is_dumped(ctx: &Context) -> Result<(), StepError> {
@@ -66,63 +59,11 @@ async fn status_is_dumped(ctx: &Context) -> Result<(), StepError> {
         .await?;
         ctx.step(
             format!("the exporter on {node} has dumped its fingerprint and pods"),
-            ctx.until(
-                "there is a record with a fingerprint and the pod",
-                ctx.deadlines().settled,
-                async || record(ctx, pod, &node, &name).await,
-            ),
+            ctx.last_scan_has(pod, &name, true),
         )
         .await?;
     }
     Ok(())
-}
-
-/// Checks the latest record of a dump. Older exporters write one record to `dump.json`; current ones write a list to a file with the node's
-/// name.
-async fn record(
-    ctx: &Context,
-    exporter: &Pod,
-    node: &str,
-    pod: &str,
-) -> Result<PollResult<()>, StepError> {
-    let directory = api::names::PFP_STATUS_DIR;
-    let mut problem = String::new();
-    for name in [node.replace('.', "_"), "dump.json".to_owned()] {
-        let file = format!("{directory}/{name}");
-        let output = run(ctx, exporter, &["/bin/cat", &file]).await?;
-        if output.succeeded {
-            return Ok(match flaw(&output.stdout, &ctx.namespace, pod) {
-                None => PollResult::Ready(()),
-                Some(flaw) => PollResult::NotYet(format!("{file} {flaw}: {}", output.stdout)),
-            });
-        }
-        problem = output.stderr;
-    }
-    Ok(PollResult::NotYet(problem))
-}
-
-/// Returns what is wrong with a dump.
-fn flaw(text: &str, namespace: &str, pod: &str) -> Option<String> {
-    let dump: Value = match serde_json::from_str(text) {
-        Ok(dump) => dump,
-        Err(error) => return Some(format!("is no JSON ({error})")),
-    };
-    let record = match &dump {
-        Value::Array(records) => match records.last() {
-            Some(record) => record,
-            None => return Some("has no record".to_owned()),
-        },
-        record => record,
-    };
-    if record["fingerprintComputed"]
-        .as_str()
-        .is_none_or(str::is_empty)
-    {
-        return Some("has no fingerprint".to_owned());
-    }
-    let mut pods = record["pods"].as_array().into_iter().flatten();
-    let has_it = pods.any(|one| one["Namespace"] == namespace && one["Name"] == pod);
-    (!has_it).then(|| format!("does not have {namespace}/{pod}"))
 }
 
 /// Returns the arguments that make an exporter publish fingerprints like those of the stack.
@@ -132,7 +73,7 @@ async fn fingerprint_arguments(ctx: &Context) -> Result<Vec<String>, StepError> 
         .first()
         .and_then(|set| set.spec.as_ref()?.template.spec.as_ref());
     let arguments = spec
-        .and_then(own::exporter)
+        .and_then(exporters::container)
         .and_then(|one| one.args.clone());
     let arguments = arguments.into_iter().flatten();
     Ok(arguments
@@ -186,7 +127,7 @@ async fn notification_triggers_update(ctx: &Context) -> Result<(), StepError> {
                 &format!("the NRT of {node} says {UPDATE_REACTIVE}"),
                 ctx.deadlines().settled,
                 async || {
-                    let output = run(ctx, &own, &["touch", NOTIFY_FILE]).await?;
+                    let output = ctx.exec_in_exporter(&own, &["touch", NOTIFY_FILE]).await?;
                     if !output.succeeded {
                         return Err(StepError::fail(format!("touch: {}", output.stderr)));
                     }
@@ -222,39 +163,5 @@ async fn reason(
                 )));
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::list(
-        r#"[{"pods": []}, {"fingerprintComputed": "pfp0v001x", "pods": [{"Namespace": "n", "Name": "p"}]}]"#,
-        None
-    )]
-    #[case::former(
-        r#"{"fingerprintComputed": "pfp0v001x", "pods": [{"Namespace": "n", "Name": "p"}]}"#,
-        None
-    )]
-    #[case::no_fingerprint(
-        r#"{"fingerprintComputed": "", "pods": [{"Namespace": "n", "Name": "p"}]}"#,
-        Some("has no fingerprint")
-    )]
-    #[case::other_pods(
-        r#"[{"fingerprintComputed": "x", "pods": [{"Namespace": "m", "Name": "p"}]}]"#,
-        Some("does not have n/p")
-    )]
-    fn dumps_have_a_fingerprint_and_the_pod(#[case] text: &str, #[case] expected: Option<&str>) {
-        assert_eq!(flaw(text, "n", "p").as_deref(), expected);
-    }
-
-    #[test]
-    fn half_a_dump_is_no_dump() {
-        assert!(flaw("[{", "n", "p").is_some());
-        assert!(flaw("[]", "n", "p").is_some());
     }
 }

@@ -10,33 +10,37 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use super::{NEEDS, own};
+use super::NEEDS;
 use crate::context::Context;
 use crate::context::checks::Rollout;
+use crate::context::stack::exporters;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
-use crate::scenarios::registry::scenario;
 use crate::scenarios::attributes;
+use crate::scenarios::registry::scenario;
 use crate::step::StepError;
-
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         scenario(
-            "rte/loglevel-default", NEEDS,
+            "rte/loglevel-default",
+            NEEDS,
             body(|ctx| Box::pin(log_level_is_passed_on(ctx))),
         ),
         scenario(
-            "rte/loglevel-change", NEEDS,
+            "rte/loglevel-change",
+            NEEDS,
             body(|ctx| Box::pin(log_level_is_changed(ctx))),
         ),
         scenario(
-            "rte/kubelet-reserv", NEEDS,
+            "rte/kubelet-reserv",
+            NEEDS,
             body(|ctx| Box::pin(exporters_are_configured(ctx))),
         ),
         scenario(
-            "rte/cm-aligned", NEEDS,
+            "rte/cm-aligned",
+            NEEDS,
             body(|ctx| Box::pin(config_map_is_kept(ctx))),
         ),
     ]
@@ -77,7 +81,7 @@ async fn every_exporter_has(ctx: &Context, level: LogLevel) -> Result<(), StepEr
 fn has_argument(set: &DaemonSet, wanted: &str) -> bool {
     let spec = set.spec.as_ref().and_then(|set| set.template.spec.as_ref());
     let arguments = spec
-        .and_then(own::exporter)
+        .and_then(exporters::container)
         .and_then(|one| one.args.as_ref());
     arguments
         .into_iter()

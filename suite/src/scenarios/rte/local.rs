@@ -19,13 +19,9 @@ const FLAGS: [&str; 2] = [
 ];
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    let one =
-        |id, body: Body| scenario(id, &[Need::Exporter], body);
+    let one = |id, body: Body| scenario(id, &[Need::Exporter], body);
     vec![
-        one(
-            "rte/local-version",
-            body(|ctx| Box::pin(version(ctx))),
-        ),
+        one("rte/local-version", body(|ctx| Box::pin(version(ctx)))),
         one(
             "rte/local-conf",
             body(|ctx| Box::pin(dumped(ctx, Some(FILE), &[], &[], ("restricted", "pod")))),

@@ -1,9 +1,10 @@
 //! An exporter of the scenario itself: a pod like those of the stack, started with other arguments.
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ObjectMeta, PostParams};
 
+use crate::context::stack::exporters;
 use crate::context::{Context, RUN_LABEL};
 use crate::ledger::ObjectRef;
 use crate::recorder::PollResult;
@@ -19,17 +20,6 @@ const PRIVATE_ARGUMENTS: [&str; 4] = [
     "--add-nrt-owner=false",
     "--metrics-mode=disabled",
 ];
-
-/// Returns the exporter's container.
-pub(super) fn exporter(spec: &PodSpec) -> Option<&Container> {
-    let is_exporter = |container: &&Container| {
-        let args = container.command.iter().chain(&container.args).flatten();
-        args.clone()
-            .next()
-            .is_some_and(|arg| arg.contains("resource-topology-exporter"))
-    };
-    spec.containers.iter().find(is_exporter)
-}
 
 /// Starts an exporter on a node, with these arguments in addition to those for its paths. It runs in the namespace of the stack's
 /// exporters.
@@ -48,7 +38,7 @@ pub(super) async fn start(
         .as_ref()
         .and_then(|spec| spec.template.spec.clone());
     let mut spec = template.ok_or_else(|| StepError::fail("the daemon set has no pods"))?;
-    let mut container = exporter(&spec)
+    let mut container = exporters::container(&spec)
         .cloned()
         .ok_or_else(|| StepError::fail("no container of the daemon set is an exporter"))?;
     let path_flags = [

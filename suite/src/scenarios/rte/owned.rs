@@ -17,7 +17,8 @@ use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![scenario(
-        "tu/owner", NEEDS,
+        "tu/owner",
+        NEEDS,
         body(|ctx| Box::pin(node_is_owner(ctx))),
     )]
 }

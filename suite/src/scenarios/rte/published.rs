@@ -1,15 +1,19 @@
 //! The published object: its form, its fingerprint, and how pods change it.
 
+use std::collections::BTreeSet;
+
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::{annotations, attributes};
-use k8s_openapi::api::core::v1::Pod;
+use fixtures::machines::SAMPLE_DEVICES;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 
 use super::NEEDS;
 use crate::context::Context;
-use crate::needs::Need;
-use crate::observed::{NodeTopology, zones_difference};
+use crate::context::padding::NUMACELL;
+use crate::facts::allocatable;
+use crate::observed::{NodeTopology, Zone, zones_difference};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
@@ -17,35 +21,41 @@ use crate::scenarios::registry::scenario;
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         scenario(
-            "rte/pfp-nrt", NEEDS,
+            "rte/pfp-nrt",
+            NEEDS,
             body(|ctx| Box::pin(fingerprint_is_there(ctx))),
         ),
         scenario(
-            "rte/pfp-method", NEEDS,
+            "rte/pfp-method",
+            NEEDS,
             body(|ctx| Box::pin(method_is_known(ctx))),
         ),
         scenario(
-            "rte/pfp-stable", NEEDS,
+            "rte/pfp-stable",
+            NEEDS,
             body(|ctx| Box::pin(fingerprint_is_stable(ctx))),
         ),
         scenario(
-            "rte/pfp-change", NEEDS,
+            "rte/pfp-change",
+            NEEDS,
             body(|ctx| Box::pin(fingerprint_changes(ctx))),
         ),
         scenario(
-            "rte/refresh-device", &[Need::Device("d1")],
+            "rte/refresh-device",
+            NEEDS,
             body(|ctx| Box::pin(devices_are_shown(ctx))),
         ),
         scenario(
-            "tu/valid", NEEDS,
+            "tu/valid",
+            NEEDS,
             body(|ctx| Box::pin(object_is_valid(ctx))),
         ),
         scenario(
-            "tu/exclusive", NEEDS,
+            "tu/exclusive",
+            NEEDS,
             body(|ctx| {
                 Box::pin(pod_is_accounted(
                     ctx,
@@ -55,7 +65,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             }),
         ),
         scenario(
-            "tu/frac-cpu", NEEDS,
+            "tu/frac-cpu",
+            NEEDS,
             body(|ctx| {
                 Box::pin(pod_is_accounted(
                     ctx,
@@ -65,7 +76,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             }),
         ),
         scenario(
-            "tu/besteffort", NEEDS,
+            "tu/besteffort",
+            NEEDS,
             body(|ctx| Box::pin(pod_is_accounted(ctx, ResourceRequest::Nothing, false))),
         ),
     ]
@@ -81,7 +93,7 @@ async fn objects(ctx: &Context) -> Result<Vec<NodeResourceTopology>, StepError> 
 }
 
 /// Returns some node that scenarios can use.
-async fn some_node(ctx: &Context) -> Result<NodeTopology, StepError> {
+pub(super) async fn some_node(ctx: &Context) -> Result<NodeTopology, StepError> {
     let settled = ctx.settle().await?;
     let node = settled
         .into_iter()
@@ -204,26 +216,56 @@ async fn other_fingerprint(ctx: &Context, node: &str, than: &str) -> Result<Stri
 }
 
 async fn devices_are_shown(ctx: &Context) -> Result<(), StepError> {
-    let devices: Vec<String> = ctx.facts().devices.0.values().cloned().collect();
-    ctx.step(
-        format!("zones have {}", devices.join(", ")),
-        ctx.until(
-            "all devices are in zones",
-            ctx.deadlines().settled,
-            async || {
-                let nodes = ctx.topologies().await?;
-                let zones = || nodes.iter().flat_map(|node| &node.zones);
-                let missing = devices
-                    .iter()
-                    .find(|device| !zones().any(|zone| zone.resources.contains_key(*device)));
-                Ok(match missing {
-                    None => PollResult::Ready(()),
-                    Some(device) => PollResult::NotYet(format!("no zone has {device}")),
-                })
-            },
-        ),
-    )
-    .await
+    let sample = SAMPLE_DEVICES.into_iter().map(str::to_owned);
+    let named: BTreeSet<String> = sample
+        .chain(ctx.facts().devices.0.values().cloned())
+        .collect();
+    let is_meant = |name: &str| name.starts_with(NUMACELL) || named.contains(name);
+    let nodes = ctx
+        .step("kubelets have devices", async {
+            let nodes = Api::<Node>::all(ctx.client());
+            let all = nodes.list(&ListParams::default()).await?.items;
+            let topologies = &ctx.facts().nodes;
+            let has_exporter =
+                |node: &&Node| topologies.iter().any(|one| one.node == node.name_any());
+            let amounts = all.iter().filter(has_exporter).map(|node| {
+                let devices = allocatable(node).filtered(|name, milli| milli > 0 && is_meant(name));
+                (node.name_any(), devices)
+            });
+            let nodes: Vec<_> = amounts.filter(|(_, devices)| !devices.is_empty()).collect();
+            if nodes.is_empty() {
+                let names: Vec<_> = named.iter().map(String::as_str).collect();
+                return Err(StepError::Skip(format!(
+                    "no node's status has {} or a numacell",
+                    names.join(", ")
+                )));
+            }
+            Ok(nodes)
+        })
+        .await?;
+    for (node, devices) in nodes {
+        let title = format!("the zones of {node} have {devices}");
+        ctx.step(
+            title,
+            ctx.until(
+                "they have all of it, and no more",
+                ctx.deadlines().settled,
+                async || {
+                    let topology = ctx.topology(&node).await?;
+                    let zones = topology.zones.iter().map(Zone::allocatable);
+                    let seen = Resources::sum(&zones.collect::<Vec<_>>());
+                    let seen = seen.filtered(|name, _| is_meant(name));
+                    Ok(if seen == devices {
+                        PollResult::Ready(())
+                    } else {
+                        PollResult::NotYet(format!("they have {seen}"))
+                    })
+                },
+            ),
+        )
+        .await?;
+    }
+    Ok(())
 }
 
 async fn object_is_valid(ctx: &Context) -> Result<(), StepError> {

@@ -14,11 +14,13 @@ use crate::step::StepError;
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         scenario(
-            "rte/cond-true", NEEDS,
+            "rte/cond-true",
+            NEEDS,
             body(|ctx| Box::pin(conditions_hold(ctx))),
         ),
         scenario(
-            "rte/refresh-log", NEEDS,
+            "rte/refresh-log",
+            NEEDS,
             body(|ctx| Box::pin(refresh_is_logged(ctx))),
         ),
     ]

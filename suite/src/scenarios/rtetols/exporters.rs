@@ -154,6 +154,19 @@ impl<'a> Exporters<'a> {
             .await
     }
 
+    /// Checks that this many of its pods are there to stay.
+    pub(super) async fn are(&self, count: usize) -> Result<(), StepError> {
+        let pods = self.pods().await?;
+        let stay = pods
+            .iter()
+            .filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        let seen = stay.count();
+        if seen == count {
+            return Ok(());
+        }
+        Err(StepError::mismatch("exporters that stay", count, seen))
+    }
+
     /// Waits until a pod is gone.
     pub(super) async fn wait_until_gone(&self, pod: &Pod) -> Result<(), StepError> {
         let pods = Api::<Pod>::namespaced(self.ctx.client(), &self.namespace);
@@ -200,10 +213,19 @@ impl<'a> Exporters<'a> {
             .await
     }
 
+    /// Taints the node with another key.
+    pub(super) async fn taint_by(&self, key: &str, effect: &str) -> Result<(), StepError> {
+        self.ctx.taint_node(self.node(), key, effect).await
+    }
+
     pub(super) async fn untaint(&self, effect: &str) -> Result<(), StepError> {
+        self.untaint_by(KEY, effect).await
+    }
+
+    pub(super) async fn untaint_by(&self, key: &str, effect: &str) -> Result<(), StepError> {
         let undo = Undo::RemoveTaint {
             node: self.node().to_owned(),
-            key: KEY.to_owned(),
+            key: key.to_owned(),
             effect: effect.to_owned(),
         };
         self.ctx.undo(&undo).await

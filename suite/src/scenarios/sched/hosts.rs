@@ -15,7 +15,9 @@ use crate::scenarios::steps;
 use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    vec![scenario("sched/host-down", &[],
+    vec![scenario(
+        "sched/host-down",
+        &[],
         body(|ctx| Box::pin(replica_waits_for_its_own_node(ctx))),
     )]
 }

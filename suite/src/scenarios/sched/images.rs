@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::replicas::{replicas, replicas_are};
 use super::deployments;
+use super::replicas::{replicas, replicas_are};
 use crate::context::Context;
 use crate::context::checks::{describe, first_container, node_of, phase};
 use crate::images::TRUSTED_DIGESTS;
@@ -26,13 +26,19 @@ const DIGEST: &str = "sha256:c1b0456fa8b7b96325a9cd2509c19c1e407e9d2cd7523ca62dd
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("sched/image-change", &[],
+        scenario(
+            "sched/image-change",
+            &[],
             body(|ctx| Box::pin(image_is_changed(ctx))),
         ),
-        scenario("sched/image-pull-error", &[],
+        scenario(
+            "sched/image-pull-error",
+            &[],
             body(|ctx| Box::pin(missing_image_is_reported(ctx))),
         ),
-        scenario("sched/image-validation", &[],
+        scenario(
+            "sched/image-validation",
+            &[],
             body(|ctx| Box::pin(only_trusted_images_are_run(ctx))),
         ),
     ]

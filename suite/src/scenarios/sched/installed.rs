@@ -9,8 +9,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 
-use super::replicas::{replicas, replicas_are};
 use super::deployments;
+use super::replicas::{replicas, replicas_are};
 use crate::context::Context;
 use crate::context::checks::node_of;
 use crate::ledger::ObjectRef;
@@ -25,10 +25,14 @@ const REPLICATED: usize = 3;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("sched/install", &[],
+        scenario(
+            "sched/install",
+            &[],
             body(|ctx| Box::pin(resource_brings_the_scheduler(ctx))),
         ),
-        scenario("sched/uninstall", &[],
+        scenario(
+            "sched/uninstall",
+            &[],
             body(|ctx| Box::pin(nothing_is_left(ctx))),
         ),
     ]

@@ -18,16 +18,24 @@ use crate::step::StepError;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("sched/spread-nodes", &[],
+        scenario(
+            "sched/spread-nodes",
+            &[],
             body(|ctx| Box::pin(replicas_are_spread(ctx))),
         ),
-        scenario("sched/replicas-0", &[],
+        scenario(
+            "sched/replicas-0",
+            &[],
             body(|ctx| Box::pin(no_replica_is_left(ctx))),
         ),
-        scenario("sched/replicas-same", &[],
+        scenario(
+            "sched/replicas-same",
+            &[],
             body(|ctx| Box::pin(same_replicas_change_nothing(ctx))),
         ),
-        scenario("sched/replicas-1", &[],
+        scenario(
+            "sched/replicas-1",
+            &[],
             body(|ctx| Box::pin(one_replica_is_left(ctx))),
         ),
     ]
@@ -66,7 +74,8 @@ pub(super) async fn replicas_are(ctx: &Context, count: i32) -> Result<(), StepEr
 }
 
 async fn replicas_are_spread(ctx: &Context) -> Result<(), StepError> {
-    ctx.scheduler_resource().await?;
+    // a single replica is on a node of its own in any case
+    let several = several_replicas(ctx).await?;
     let deployment = deployments(ctx).get(names::SCHEDULER).await?;
     ctx.step("replicas must be on different nodes", async {
         let spec = deployment.spec.as_ref();
@@ -82,7 +91,6 @@ async fn replicas_are_spread(ctx: &Context) -> Result<(), StepError> {
     })
     .await?;
     ctx.step("they are", async {
-        replicas_are(ctx, replicas(&deployment)).await?;
         let pods = ctx.scheduler_pods().await?;
         let mut nodes: Vec<_> = pods.iter().filter_map(node_of).collect();
         nodes.sort_unstable();
@@ -97,7 +105,8 @@ async fn replicas_are_spread(ctx: &Context) -> Result<(), StepError> {
             nodes.len(),
         ))
     })
-    .await
+    .await?;
+    several.restore(ctx).await
 }
 
 /// Returns the topology spread constraints that a deployment should have, and those that it has.

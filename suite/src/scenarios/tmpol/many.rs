@@ -13,7 +13,6 @@ use crate::scenarios::{lists, steps};
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-
 /// Containers, init containers, and what is left free in each zone of the unsuitable nodes and of the target. An empty target list means
 /// the containers' own amounts.
 pub(super) struct Row {

@@ -11,7 +11,6 @@ use crate::scenarios::steps;
 use crate::step::StepError;
 use crate::workload::ResourceRequest;
 
-
 struct Row {
     id: &'static str,
     deployment: bool,
@@ -83,16 +82,16 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     let build = |row: &'static Row| {
         let run = body(move |ctx| Box::pin(run(ctx, row)));
         let needs = [
-                Need::Nodes {
-                    count: 2,
-                    scope: Some(row.scope),
-                },
-                Need::Zone {
-                    count: 2,
-                    scope: Some(row.scope),
-                    request: row.request,
-                },
-            ];
+            Need::Nodes {
+                count: 2,
+                scope: Some(row.scope),
+            },
+            Need::Zone {
+                count: 2,
+                scope: Some(row.scope),
+                request: row.request,
+            },
+        ];
         scenario(row.id, &needs, run)
     };
     ROWS.iter().map(build).collect()
