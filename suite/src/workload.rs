@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, Deployment, DeploymentSpec};
+use k8s_openapi::api::apps::v1::{
+    DaemonSet, DaemonSetSpec, Deployment, DeploymentSpec, ReplicaSet, ReplicaSetSpec,
+};
 use k8s_openapi::api::core::v1::{
     Container, NodeAffinity, Pod, PodSpec, PodTemplateSpec, ResourceRequirements, Toleration,
 };
@@ -221,6 +223,24 @@ impl PodPlan {
                 selector,
                 template,
                 ..DeploymentSpec::default()
+            }),
+            status: None,
+        }
+    }
+
+    /// Builds a replica set of such pods.
+    pub fn replica_set(&self, replicas: i32) -> ReplicaSet {
+        let (selector, template) = self.template();
+        ReplicaSet {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(ReplicaSetSpec {
+                replicas: Some(replicas),
+                selector,
+                template: Some(template),
+                ..ReplicaSetSpec::default()
             }),
             status: None,
         }

@@ -1,5 +1,7 @@
 //! Workloads that change after their placement (scenarios-serial.md 8.2).
 
+mod replicas;
+
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStrategy};
 use k8s_openapi::api::core::v1::Pod;
 
@@ -17,16 +19,33 @@ use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const NEEDS: &[Need] = &[Need::nodes(2)];
+const MANY: &[Need] = &[
+    Need::nodes(2),
+    Need::Zone {
+        count: 2,
+        scope: None,
+        request: replicas::ROOM,
+    },
+];
 /// What is left in each zone of nodes on which the workload must not fit.
 const LEFT_IN_ZONES: &str = "1c 4G";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario("placement/modify-workload", NEEDS,
+        scenario(
+            "placement/modify-workload",
+            NEEDS,
             body(|ctx| Box::pin(modify_workload(ctx))),
         ),
-        scenario("placement/modify-two-replicas", NEEDS,
+        scenario(
+            "placement/modify-two-replicas",
+            NEEDS,
             body(|ctx| Box::pin(modify_two_replicas(ctx))),
+        ),
+        scenario(
+            "placement/replicas-sched-time",
+            MANY,
+            body(|ctx| Box::pin(replicas::take_as_long_as_with_the_default_scheduler(ctx))),
         ),
     ]
 }
@@ -102,12 +121,24 @@ impl PreparedNodes {
     }
 }
 
+/// Changes the pods of the deployment, and waits until all of them are new: those of one ReplicaSet more.
 async fn updated(ctx: &Context, plan: &PodPlan, replicas: i32) -> Result<Vec<Pod>, StepError> {
     let title = format!("the deployment is complete with {} a pod", plan.total());
     ctx.step(title, async {
+        let before = ctx.replica_sets(&plan.selector_labels()).await?;
         ctx.update_deployment(plan, replicas).await?;
-        ctx.deployment_complete(plan.name(), &plan.selector_labels())
-            .await
+        let pods = ctx
+            .deployment_complete(plan.name(), &plan.selector_labels())
+            .await?;
+        let now = ctx.replica_sets(&plan.selector_labels()).await?;
+        if now == before + 1 {
+            return Ok(pods);
+        }
+        Err(StepError::mismatch(
+            "ReplicaSets of the deployment",
+            before + 1,
+            now,
+        ))
     })
     .await
 }

@@ -11,6 +11,7 @@ mod installed;
 mod local;
 mod own;
 mod owned;
+mod placement;
 mod published;
 mod reported;
 
@@ -26,6 +27,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     all.extend(endpoint::scenarios());
     all.extend(owned::scenarios());
     all.extend(fingerprint::scenarios());
+    all.extend(placement::scenarios());
     all.extend(inside::scenarios());
     all.extend(installed::scenarios());
     all.extend(local::scenarios());
