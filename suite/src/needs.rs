@@ -46,6 +46,31 @@ impl Need {
         Self::Nodes { count, scope: None }
     }
 
+    /// Describes the need in a few words, for the page of all scenarios.
+    pub fn describe(&self) -> String {
+        let nodes = |count: usize, scope: Option<Scope>| {
+            let plural = if count == 1 { "node" } else { "nodes" };
+            let scope = scope.map_or(String::new(), |scope| {
+                format!(" of scope {}", scope.as_str())
+            });
+            format!("{count} {plural}{scope}")
+        };
+        match self {
+            Self::Nodes { count, scope } => nodes(*count, *scope),
+            Self::Zone {
+                count,
+                scope,
+                request,
+            } => format!("{} with {request} in a zone", nodes(*count, *scope)),
+            Self::Device(device) => format!("device {device} in both zones"),
+            Self::CacheResync => "a scheduler with a resync period".to_owned(),
+            Self::Exporter => "the exporter's program".to_owned(),
+            Self::Faults(part) => format!("a cluster that can {}", part.verb()),
+            Self::OpenShift => "OpenShift".to_owned(),
+            Self::NetworkPolicies => "enforced network policies".to_owned(),
+        }
+    }
+
     /// Returns what is needed and what the cluster has instead, if the need is not met.
     pub fn missing(&self, facts: &Facts) -> Option<String> {
         match self {

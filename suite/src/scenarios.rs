@@ -1,7 +1,7 @@
 //! The scenarios of the catalogue, one module per area, with its ids and labels (scenarios-serial.md 8, 9).
 //!
-//! `registry` has the titles and labels of all. `steps`, `load`, `attributes` and `tls_profile` have what stories of several areas share. All
-//! other modules are areas; none of them borrows from another.
+//! `registry` has the titles and labels of all, and `page` renders them for people. `steps`, `load`, `attributes` and `tls_profile` have what
+//! stories of several areas share. All other modules are areas; none of them borrows from another.
 //!
 //! `CONTRIBUTING.md` says how to add a scenario or a fault.
 
@@ -20,6 +20,7 @@ mod nodelabel;
 mod nonreg;
 mod nonrt;
 mod overhead;
+mod page;
 mod placement;
 mod preempt;
 mod registry;
@@ -38,6 +39,8 @@ mod unsched;
 
 use crate::resources::Resources;
 use crate::scenario::Scenario;
+
+pub use page::markdown;
 
 /// Returns all scenarios, in the order in which they run.
 pub fn all() -> Vec<Scenario> {

@@ -135,6 +135,15 @@ pub(super) enum SourceName {
     Kept,
 }
 
+/// How scenarios are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ListForm {
+    /// A line each: id, labels, title, separated by tabs
+    Lines,
+    /// A page with tables: labels, needs, lanes, the spec of the original, and what each proves
+    Markdown,
+}
+
 /// What a run is asked for.
 #[derive(Debug, clap::Args)]
 #[expect(
@@ -144,9 +153,17 @@ pub(super) enum SourceName {
 pub(super) struct RunArgs {
     #[command(flatten)]
     pub(super) selection: Selection,
-    /// Print the selected scenarios with their labels and run nothing
-    #[arg(long, help_heading = "Selection")]
-    pub(super) list: bool,
+    /// Print the selected scenarios with their labels and run nothing [default form: lines]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORM",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "lines",
+        help_heading = "Selection"
+    )]
+    pub(super) list: Option<ListForm>,
     /// Print what would be done and do nothing
     #[arg(long, help_heading = "Selection")]
     pub(super) dry_run: bool,

@@ -8,7 +8,7 @@ use reports::grouped::Grouped;
 use reports::terminal::Terminal;
 use testbed::lane::Lane;
 
-use super::arguments::{RunArgs, SourceName};
+use super::arguments::{ListForm, RunArgs, SourceName};
 use super::{FAILED, USAGE, print_error};
 use crate::context::chain;
 use crate::interrupt::Interrupt;
@@ -39,7 +39,9 @@ pub(super) async fn run(args: RunArgs) -> ExitCode {
     if let Ok(count @ 1..) = args.selection.left_out_without_tier(&scenarios) {
         print_error(
             0,
-            &format!("--tier-up-to leaves out what has no tier, here {count} of the scenarios; --label '!/^tier/' selects these"),
+            &format!(
+                "--tier-up-to leaves out what has no tier, here {count} of the scenarios; --label '!/^tier/' selects these"
+            ),
         );
     }
     let chosen = || {
@@ -49,8 +51,15 @@ pub(super) async fn run(args: RunArgs) -> ExitCode {
             .filter(|(_, selected)| **selected)
             .map(|(scenario, _)| scenario)
     };
-    if args.list {
-        return list(chosen());
+    match args.list {
+        Some(ListForm::Lines) => return list(chosen()),
+        Some(ListForm::Markdown) => {
+            let page = scenarios::markdown(chosen());
+            // a closed pipe ends the list, not the program
+            let _ = anstream::stdout().write_all(page.as_bytes());
+            return ExitCode::SUCCESS;
+        }
+        None => {}
     }
     let mut options = match options(&args, chosen().count()) {
         Ok(options) => options,

@@ -29,6 +29,8 @@ struct Row {
     title: String,
     #[serde(default)]
     labels: Vec<String>,
+    /// What it proves, in one sentence.
+    proves: Option<String>,
     absent: Option<String>,
 }
 
@@ -42,6 +44,8 @@ pub(super) struct Entry {
     pub(super) labels: Vec<&'static str>,
     /// Repository and file of the spec that it is; `None` if the original has none.
     pub(super) source: Option<&'static str>,
+    /// What the scenario proves, in one sentence.
+    pub(super) proves: Option<&'static str>,
     /// Why the spec has no scenario.
     pub(super) absent: Option<&'static str>,
 }
@@ -69,6 +73,7 @@ static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
                 .map(String::as_str)
                 .collect(),
             source: group.source.as_deref(),
+            proves: row.proves.as_deref(),
             absent: row.absent.as_deref(),
         })
     };

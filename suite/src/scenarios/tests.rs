@@ -227,7 +227,8 @@ fn tables_of_the_reference_have_the_same_ids_numbers_and_labels() {
             "{id}: {}",
             entry.title
         );
-        let labels = third.split_whitespace().filter(|_| has_labels);
+        let words = third.split([' ', ',']).filter(|word| !word.is_empty());
+        let labels = words.filter(|_| has_labels);
         for label in labels {
             assert!(entry.labels.contains(&label), "{id} has no label {label}");
         }

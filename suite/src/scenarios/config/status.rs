@@ -28,7 +28,7 @@ async fn reported(ctx: &Context) -> Result<(), StepError> {
     ctx.until("status and node groups agree", limit, async || {
         let object = ctx.operator_resource().await?;
         let status = object.status.unwrap_or_default();
-        let openshift = ctx.facts().openshift;
+        let openshift = ctx.facts().is_openshift();
         let difference = status_difference(&object.spec.node_groups, &status, openshift);
         Ok(difference.map_or(PollResult::Ready(()), PollResult::NotYet))
     })
