@@ -266,7 +266,11 @@ fn engine(
         as_listed,
         stack_failed,
     };
-    let outcome = run::outcome(&interrupt, ended, verdicts.iter().map(|(_, verdict)| verdict));
+    let outcome = run::outcome(
+        &interrupt,
+        ended,
+        verdicts.iter().map(|(_, verdict)| verdict),
+    );
     if run::conclude(&stream, outcome, begun) == Outcome::ReportFailed {
         for failure in stream.failures() {
             print_line(&format!("the reports are not complete: {failure}"));
