@@ -18,14 +18,16 @@ use testbed::lane::{Cluster, Lane};
 
 use crate::harness::{describe, eventually, run_scenarios, runtime};
 
-/// Containers with exclusive CPUs, init containers, notification files, status files, conditions, pods that come and go, and processes and
-/// kubelets that are disturbed.
-const SCENARIOS: [&str; 8] = [
+/// Containers with exclusive CPUs, init containers, notification files, status files, conditions, pods that come and go, images that change and
+/// that cannot be pulled, and processes and kubelets that are disturbed.
+const SCENARIOS: [&str; 10] = [
     "hostlevel/gu-multi",
     "fundamentals/all-gu",
     "cache/overreserve-corrected",
     "rte/notify",
     "rte/pfp-status",
+    "sched/image-change",
+    "sched/image-pull-error",
     "install/deploy-available",
     "fault/scheduler-killed",
     "fault/kubelet-restarts",
