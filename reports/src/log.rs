@@ -228,6 +228,12 @@ pub fn is_in_use(path: &Path) -> bool {
     matches!(locked, Ok(Err(TryLockError::WouldBlock)))
 }
 
+/// Returns whether it is certain that no process writes this log: the file system has locks, and nobody has that of the file.
+pub fn is_released(path: &Path) -> bool {
+    let locked = File::open(path).map(|file| file.try_lock());
+    matches!(locked, Ok(Ok(())))
+}
+
 /// Passes a recorded run to a reader as if it took place now.
 pub fn replay(records: &[Record], reader: &mut dyn Reader) {
     for record in records {

@@ -11,7 +11,6 @@ use crate::stream::Reader;
 pub struct Summary {
     verdicts: BTreeMap<String, Verdict>,
     phase_failed: Option<String>,
-    interrupted: bool,
     exit_code: Option<u8>,
     duration_ms: u64,
 }
@@ -53,11 +52,6 @@ impl Summary {
         self.verdicts.get(id)
     }
 
-    /// Returns whether the run was stopped from outside.
-    pub fn interrupted(&self) -> bool {
-        self.interrupted
-    }
-
     /// Returns the exit code of the run, if it has come to its end.
     pub fn exit_code(&self) -> Option<u8> {
         self.exit_code
@@ -82,16 +76,6 @@ impl Summary {
         }
         counts
     }
-
-    /// Returns whether the run proves that the cluster conforms: something passed, nothing failed, nothing was cut short.
-    pub fn all_passed(&self) -> bool {
-        let counts = self.counts();
-        counts.passed > 0
-            && counts.failed == 0
-            && counts.interrupted == 0
-            && !self.interrupted
-            && self.phase_failed.is_none()
-    }
 }
 
 impl Reader for Summary {
@@ -107,11 +91,10 @@ impl Reader for Summary {
                     .get_or_insert_with(|| format!("{unit}: {failure}"));
             }
             Event::RunFinished {
-                interrupted,
                 duration_ms,
                 exit_code,
+                ..
             } => {
-                self.interrupted = *interrupted;
                 self.exit_code = Some(*exit_code);
                 self.duration_ms = *duration_ms;
             }

@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt};
+use reports::log;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -171,8 +172,14 @@ impl Holder {
         })
     }
 
-    /// Returns how long ago the run renewed the Lease, if that is not so long ago that the run must be dead.
+    /// Returns how long ago the run renewed the Lease, unless the run is dead: that was too long ago, or nobody writes its ledger any more.
     pub fn alive(&self, now: Timestamp) -> Option<Duration> {
+        if let Some((ledger, on)) = &self.ledger
+            && *on == host()
+            && log::is_released(Path::new(ledger))
+        {
+            return None;
+        }
         // a time in the future is that of another clock
         let age = Duration::try_from(now.duration_since(self.renewed?)).unwrap_or_default();
         (age <= self.duration).then_some(age)
@@ -289,11 +296,12 @@ pub fn cleanup_of(ledger: &Path) -> String {
 /// Writes the Lease with this run as its holder, in place of the version that was seen. Returns whether nobody else wrote it meanwhile.
 async fn write(client: &Client, run: &str, seen: Option<String>) -> Result<bool, StepError> {
     let now = MicroTime(Timestamp::now());
+    let is_new = seen.is_none();
     let lease = Lease {
         metadata: kube::api::ObjectMeta {
             name: Some(NAME.to_owned()),
             namespace: Some(NAMESPACE.to_owned()),
-            resource_version: seen.clone(),
+            resource_version: seen,
             ..kube::api::ObjectMeta::default()
         },
         spec: Some(LeaseSpec {
@@ -305,9 +313,10 @@ async fn write(client: &Client, run: &str, seen: Option<String>) -> Result<bool,
         }),
     };
     let (leases, params) = (leases(client), PostParams::default());
-    let written = match seen {
-        None => leases.create(&params, &lease).await,
-        Some(_) => leases.replace(NAME, &params, &lease).await,
+    let written = if is_new {
+        leases.create(&params, &lease).await
+    } else {
+        leases.replace(NAME, &params, &lease).await
     };
     match written {
         Ok(_) => Ok(true),

@@ -1,6 +1,6 @@
 //! Puts a cluster back on which a run ended without undoing its changes: the undos of its event log are run, latest first. It may be repeated.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -18,6 +18,7 @@ use crate::context::RUN_LABEL;
 use crate::kubeconfig::Kubeconfig;
 use crate::ledger::{Undo, open_entries};
 use crate::pace::Pace;
+use crate::recorder::Deadlines;
 use crate::step::StepError;
 
 /// How long the deletion of the run's namespaces may take after their pods are gone.
@@ -89,13 +90,14 @@ pub async fn undo(
         ));
         return Ok(Vec::new());
     };
+    let is_dead = log::is_released(events);
     // held until the end: a run that lives has it, and of two cleanups one does the work
     let writer = Writer::append(events)?;
     let next = log.records.last().map_or(0, |record| record.seq + 1);
     let stream = Stream::resumed(next, vec![Box::new(writer)]);
 
     let kubeconfig = reached_by(kubeconfig, &given.kubeconfig);
-    let client = kubeconfig.client().await?;
+    let client = kubeconfig.client(Deadlines::default().answer).await?;
     if claim::identity(&client).await? != given.cluster {
         return Err(Error::OtherCluster {
             run: run.to_owned(),
@@ -105,7 +107,7 @@ pub async fn undo(
     let holder = Holder::on(&client).await?;
     if let Some(holder) = &holder
         && let Some(age) = holder.alive(Timestamp::now())
-        && !(holder.run == run && holder.has_ledger(events))
+        && !(is_dead && holder.run == run && holder.has_ledger(events))
     {
         return Err(Error::InUse {
             run: holder.run.clone(),
@@ -124,17 +126,20 @@ pub async fn undo(
 
 /// Returns how the cluster is reached: as the user says, else as the run reached it, else as the environment says.
 fn reached_by(given: Option<&Kubeconfig>, recorded: &[String]) -> Kubeconfig {
-    let is_there = recorded.iter().any(|file| PathBuf::from(file).exists());
-    let environment = || {
-        if is_there {
-            return None;
-        }
+    if let Some(given) = given {
+        return given.clone();
+    }
+    let is_usable = if recorded.is_empty() {
+        Kubeconfig::of_pod().is_some()
+    } else {
+        recorded.iter().any(|file| Path::new(file).exists())
+    };
+    let environment = if is_usable {
+        None
+    } else {
         Kubeconfig::from_environment()
     };
-    given
-        .cloned()
-        .or_else(environment)
-        .unwrap_or_else(|| Kubeconfig::recorded(recorded))
+    environment.unwrap_or_else(|| Kubeconfig::recorded(recorded))
 }
 
 /// Runs all undos, latest first, and continues after errors. Returns what could not be undone.

@@ -54,7 +54,7 @@ async fn dispatch(cli: Cli) -> ExitCode {
             Ok(code) => code,
             Err(error) => print_error(FAILED, &format!("{error:#}")),
         },
-        Some(Command::Cleanup(args)) => cleanup::run(args).await,
+        Some(Command::Cleanup(args)) => Box::pin(cleanup::run(args)).await,
         Some(Command::Report {
             file,
             report_file,

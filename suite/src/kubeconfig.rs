@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig as Content};
 use kube::{Client, Config};
@@ -75,9 +76,14 @@ impl Kubeconfig {
         }
     }
 
-    /// Returns a client for the current context.
-    pub async fn client(&self) -> Result<Client, StepError> {
-        let config = self.config().await?;
+    /// Returns a client for the current context. A request fails when the API server takes longer than the limit to take it or to answer.
+    pub async fn client(&self, limit: Duration) -> Result<Client, StepError> {
+        let mut config = self.config().await?;
+        config.connect_timeout = Some(limit);
+        config.write_timeout = Some(limit);
+        config.read_timeout = Some(limit);
+        // the time before a request is none in which the server does not answer
+        config.reset_reader_on_write = true;
         Client::try_from(config).map_err(|error| self.unusable(&error))
     }
 
@@ -191,7 +197,7 @@ mod tests {
             (Kubeconfig::Files(vec![none.clone(), none]), "No such file"),
         ] {
             let failure = kubeconfig
-                .client()
+                .client(Duration::from_secs(1))
                 .await
                 .err()
                 .expect("there is no context");

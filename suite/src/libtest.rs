@@ -200,7 +200,8 @@ fn engine(
     let paths = ReportPaths::new(artifacts, None, &options.run);
     options.ledger = Some(paths.events());
     let chosen = scenarios.iter().zip(selected);
-    let chosen = chosen.filter_map(|(scenario, selected)| selected.then(|| scenario.info()));
+    let chosen = chosen.filter(|(_, selected)| **selected);
+    let chosen = chosen.map(|(scenario, _)| scenario.info());
     let Reports { stream, open, .. } = run::begin(
         &options,
         chosen.collect(),

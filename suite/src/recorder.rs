@@ -22,6 +22,8 @@ const REPEAT_REPORT_AFTER: Duration = Duration::from_secs(15);
 /// Time limits; all of them together can be scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Deadlines {
+    /// Until the API server answers a request, and between two parts of an answer.
+    pub answer: Duration,
     /// Until a pod runs or a workload is complete.
     pub running: Duration,
     /// Until the NRTs agree with the API.
@@ -32,17 +34,21 @@ pub struct Deadlines {
     pub gone: Duration,
     /// Until the stack is installed and available.
     pub installed: Duration,
+    /// Until a scenario is over.
+    pub scenario: Duration,
 }
 
 impl Default for Deadlines {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self {
+            answer: seconds(60),
             running: seconds(90),
             settled: seconds(60),
             rejected: seconds(90),
             gone: seconds(90),
             installed: seconds(180),
+            scenario: seconds(30 * 60),
         }
     }
 }
@@ -52,11 +58,13 @@ impl Deadlines {
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         Self {
+            answer: self.answer.mul_f64(factor),
             running: self.running.mul_f64(factor),
             settled: self.settled.mul_f64(factor),
             rejected: self.rejected.mul_f64(factor),
             gone: self.gone.mul_f64(factor),
             installed: self.installed.mul_f64(factor),
+            scenario: self.scenario.mul_f64(factor),
         }
     }
 }
@@ -238,6 +246,38 @@ impl Recorder {
             }
             pace.pause().await;
         }
+    }
+
+    /// Runs work that must be over within a limit, and warns when half of the time is gone.
+    pub async fn within<T>(
+        &self,
+        limit: Duration,
+        work: impl Future<Output = Result<T, StepError>>,
+    ) -> Result<T, StepError> {
+        let mut work = std::pin::pin!(work);
+        if let Ok(result) = tokio::time::timeout(limit / 2, &mut work).await {
+            return result;
+        }
+        let step = self
+            .state
+            .borrow()
+            .open
+            .as_ref()
+            .map(|(title, _)| title.clone());
+        let step = step.unwrap_or_default();
+        self.note(&format!(
+            "half of the time is gone ({} of {} s): {step}",
+            (limit / 2).as_secs(),
+            limit.as_secs()
+        ));
+        if let Ok(result) = tokio::time::timeout(limit / 2, work).await {
+            return result;
+        }
+        self.interrupt();
+        Err(StepError::fail(format!(
+            "not over within {} s",
+            limit.as_secs()
+        )))
     }
 
     /// Records a change with its undo. Must be called before the change is made.

@@ -188,7 +188,10 @@ impl Session {
         let restarts = Restarts::count(client).await.unwrap_or_default();
         let mut initial = Vec::new();
         let result = tokio::select! {
-            result = body(&context, scenario, &mut initial) => Some(result),
+            result = context.recorder.within(
+                self.cluster.deadlines.scenario,
+                body(&context, scenario, &mut initial),
+            ) => Some(result),
             () = self.interrupt.wait() => None,
         };
         let recorder = &context.recorder;

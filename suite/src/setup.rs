@@ -279,7 +279,7 @@ async fn reach<'a>(
             let client = recorder
                 .step(
                     format!("the cluster of the {kubeconfig} answers"),
-                    kubeconfig.client(),
+                    kubeconfig.client(options.deadlines.answer),
                 )
                 .await?;
             (client, kubeconfig.single_file().map(Path::to_owned))

@@ -97,12 +97,13 @@ fn the_log_of_another_run_is_never_replaced() {
 #[test]
 fn a_log_is_in_use_while_its_writer_lives() {
     let (_dir, path) = written(&[started()]);
-    assert!(!is_in_use(&path));
+    assert!(is_released(&path) && !is_in_use(&path));
     let writer = Writer::append(&path).expect("nobody writes it");
-    assert!(is_in_use(&path));
+    assert!(is_in_use(&path) && !is_released(&path));
     assert!(matches!(Writer::append(&path), Err(Error::InUse { .. })));
     drop(writer);
-    assert!(!is_in_use(&path));
+    assert!(is_released(&path) && !is_in_use(&path));
+    assert!(!is_released(&path.with_extension("none")));
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! The arguments of `numaresources-tests`, and its help text.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use goflags::GoDuration;
 use testbed::cli::{NameArgs, PlanArgs, RootArgs, UpArgs};
 
 use crate::select::Selection;
@@ -228,6 +230,9 @@ pub(super) struct RunArgs {
     /// No colours [also with NO_COLOR, and when the output is no terminal]
     #[arg(long, help_heading = "Output")]
     pub(super) no_color: bool,
+    /// Stop the run after this time, as Ctrl-C does: 90m, 2h30m
+    #[arg(long, value_name = "TIME", value_parser = time_limit, help_heading = "Output")]
+    pub(super) timeout: Option<Duration>,
     /// Stretch or shorten all time limits by this factor
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor, help_heading = "Output")]
     pub(super) deadline_factor: f64,
@@ -239,6 +244,16 @@ fn factor(text: &str) -> Result<f64, String> {
         Ok(factor)
     } else {
         Err("must be between 0.01 and 100".to_owned())
+    }
+}
+
+fn time_limit(text: &str) -> Result<Duration, String> {
+    let time: GoDuration = text
+        .parse()
+        .map_err(|error: goflags::duration::ParseError| error.to_string())?;
+    match u64::try_from(time.as_nanos()) {
+        Ok(nanos) if nanos > 0 => Ok(Duration::from_nanos(nanos)),
+        _ => Err("must be more than nothing".to_owned()),
     }
 }
 
@@ -262,6 +277,14 @@ mod tests {
         let cli = Cli::try_parse_from(["x", "--label-filter", "tier0 || tier1"])
             .expect("the original's option");
         assert_eq!(cli.run.selection.labels.as_deref(), Some("tier0 || tier1"));
+    }
+
+    #[test]
+    fn a_time_limit_is_a_duration_with_units() {
+        assert_eq!(time_limit("1h30m"), Ok(Duration::from_mins(90)));
+        for wrong in ["0", "-1s", "90", ""] {
+            assert!(time_limit(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use reports::grouped::Grouped;
 use reports::terminal::Terminal;
@@ -97,6 +98,9 @@ pub(super) async fn run(args: RunArgs) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return print_error(FAILED, &format!("signals cannot be heard: {error}")),
     };
+    if let Some(limit) = args.timeout {
+        tokio::spawn(stop_after(limit, interrupt.clone()));
+    }
     let run = Run {
         options: &options,
         scenarios: &scenarios,
@@ -120,6 +124,19 @@ pub(super) async fn run(args: RunArgs) -> ExitCode {
         );
     }
     ExitCode::from(outcome.exit_code())
+}
+
+/// Stops a run that takes too long.
+async fn stop_after(limit: Duration, interrupt: Interrupt) {
+    tokio::time::sleep(limit).await;
+    print_error(
+        FAILED,
+        &format!(
+            "the run is not over within {} s (--timeout): it is stopped",
+            limit.as_secs()
+        ),
+    );
+    interrupt.request_stop();
 }
 
 /// What the command line asks for, with this many scenarios.

@@ -248,3 +248,19 @@ async fn changes_that_are_kept_are_none_to_undo() {
     let unit = "setup".to_owned();
     assert_eq!(last, Some(Event::ChangesKept { unit }));
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_that_hangs_is_warned_about_and_fails_at_its_limit() {
+    let (stream, events) = stream();
+    let recorder = Recorder::new(&stream, "a/b");
+    let hanging = recorder.step(
+        "it answers",
+        std::future::pending::<Result<(), StepError>>(),
+    );
+    let result = recorder.within(LIMIT, hanging).await;
+    let failure = result.expect_err("it never ends").into_failure("scenario");
+    assert_eq!(failure.message, "not over within 20 s");
+    assert_eq!(outcomes(&events), [StepOutcome::Interrupted]);
+    let warned = |event: &Event| matches!(event, Event::Noted { text, .. } if text == "half of the time is gone (10 of 20 s): it answers");
+    assert!(events.with(|events| events.0.iter().any(warned)));
+}

@@ -237,7 +237,12 @@ pub(super) async fn is_running(
 /// Describes in one line whether the stack on a cluster is available now, by the conditions of its resources.
 pub async fn availability(kubeconfig: &Path) -> String {
     let unavailable = async {
-        available::unavailable(&Kubeconfig::from(kubeconfig.to_owned()).client().await?).await
+        available::unavailable(
+            &Kubeconfig::from(kubeconfig.to_owned())
+                .client(AVAILABILITY_TIMEOUT)
+                .await?,
+        )
+        .await
     };
     match tokio::time::timeout(AVAILABILITY_TIMEOUT, unavailable).await {
         Ok(Ok(None)) => "the stack is available".to_owned(),

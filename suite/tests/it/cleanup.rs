@@ -3,7 +3,7 @@
 use apiserver::faults::{Fault, Rule, Selector};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::given::{Given, differences, ended, has_code, read, signal};
+use crate::given::{Given, TIMEOUT, are_as_before, ended, has_code, read, signal};
 use crate::harness::transcript;
 
 const SCENARIO: &str = "byres/cpu-decides";
@@ -40,6 +40,12 @@ async fn a_run_that_was_killed_keeps_the_next_one_away_until_its_changes_are_und
     let next = given.run(&[SCENARIO]).await;
     has_code(&next, 1);
     let text = transcript(&next);
+    for mark in [
+        "ended without undoing what it changed on this cluster: Lease kube-system/numaresources-tests",
+        "Namespace e2e-byres-cpu-decides-",
+    ] {
+        assert!(text.contains(mark), "{mark:?} is not in {text}");
+    }
     let command = command(&text);
     assert_eq!(
         read(&log),
@@ -52,10 +58,7 @@ async fn a_run_that_was_killed_keeps_the_next_one_away_until_its_changes_are_und
     has_code(&cleanup, 0);
     let text = transcript(&cleanup);
     assert!(text.contains("undone: create Namespace "), "{text}");
-    assert_eq!(
-        differences(&before, &given.objects().await),
-        Vec::<String>::new()
-    );
+    are_as_before(&given, &before).await;
     let again = given.run(&words).await;
     has_code(&again, 0);
     let text = transcript(&again);
@@ -63,10 +66,7 @@ async fn a_run_that_was_killed_keeps_the_next_one_away_until_its_changes_are_und
 
     let green = given.run(&[SCENARIO]).await;
     has_code(&green, 0);
-    assert_eq!(
-        differences(&before, &given.objects().await),
-        Vec::<String>::new()
-    );
+    are_as_before(&given, &before).await;
     given.down();
 }
 
@@ -80,10 +80,7 @@ async fn a_second_signal_ends_at_once_and_says_what_is_left_and_the_first_one_le
     signal(&run, "TERM");
     let output = ended(run).await;
     has_code(&output, 130);
-    assert_eq!(
-        differences(&before, &given.objects().await),
-        Vec::<String>::new()
-    );
+    are_as_before(&given, &before).await;
     let report = read(&given.report("e2e-serial-run.xml"));
     assert!(report.contains("type=\"incomplete\""), "{report}");
 
@@ -93,7 +90,8 @@ async fn a_second_signal_ends_at_once_and_says_what_is_left_and_the_first_one_le
     let mut run = given.start(&[SCENARIO]);
     given.logged(CHANGED).await;
     signal(&run, "HUP");
-    faults.wait_for_hits(hang, 1).await;
+    let hit = tokio::time::timeout(TIMEOUT, faults.wait_for_hits(hang, 1));
+    hit.await.expect("the namespace is deleted");
     signal(&run, "HUP");
     signal(&run, "INT");
     let errors = run.stderr.take().expect("it is piped");
@@ -111,10 +109,7 @@ async fn a_second_signal_ends_at_once_and_says_what_is_left_and_the_first_one_le
     faults.remove(hang);
     let words: Vec<&str> = command(&text).split(' ').skip(1).collect();
     has_code(&given.run(&words).await, 0);
-    assert_eq!(
-        differences(&before, &given.objects().await),
-        Vec::<String>::new()
-    );
+    are_as_before(&given, &before).await;
     given.down();
 }
 

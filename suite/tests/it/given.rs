@@ -1,4 +1,4 @@
-//! A cluster that is given to runs of the program: an embedded one of the test's own process, without the stack, marked as usable.
+//! A cluster that is given to runs of the program: an embedded one of the test's own process, marked as usable.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,17 @@ use cluster_spec::plan::NodePlan;
 use fixtures::machines::Machine;
 use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject, ListParams};
-use kube::discovery::{Discovery, Scope, verbs};
+use kube::discovery::{Discovery, verbs};
+use reports::stream::Stream;
 use serde_json::{Value, json};
-use suite::{binaries, setup};
+use suite::binaries;
+use suite::recorder::Recorder;
+use suite::setup::kept::Stack;
+use suite::setup::{self, ClusterSource, Options, Partial};
 use tempfile::TempDir;
+use testbed::cli::RuntimeName;
 use testbed::embedded::{EmbeddedCluster, EmbeddedSpec};
+use testbed::lane::Lane;
 use tokio::process::{Child, Command};
 
 use crate::harness::{eventually, transcript};
@@ -22,14 +28,18 @@ use crate::harness::{eventually, transcript};
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(3);
 /// Workers, half of them with each scope.
 const WORKERS: usize = 4;
-/// Kinds that change without a run: what controllers and kubelets write by themselves, and what only tells of others.
-const RESTLESS: [&str; 6] = [
+/// Kinds that change without a run: what controllers, kubelets and exporters write by themselves, and what only tells of others. What a run
+/// leaves of them is in a namespace that it leaves, too.
+const RESTLESS: [&str; 9] = [
     "ComponentStatus",
     "ControllerRevision",
     "EndpointSlice",
     "Endpoints",
     "Event",
     "Lease",
+    "NodeResourceTopology",
+    "Pod",
+    "ReplicaSet",
 ];
 
 /// The cluster, and the directory that runs are started in.
@@ -39,6 +49,26 @@ pub(crate) struct Given {
 }
 
 impl Given {
+    /// Brings the cluster up with the stack, which is kept.
+    pub(crate) async fn up_with_stack(name: &str) -> Self {
+        let given = Self::up(name).await;
+        let kubeconfig = given.cluster.kubeconfig();
+        let dir = kubeconfig.parent().expect("it is in a directory");
+        let bin_dir = &given.cluster.spec().bin_dir;
+        Stack::begin(dir, Lane::Embedded, RuntimeName::Builtin, bin_dir)
+            .expect("the directory is writable");
+        let options = Options {
+            cluster: ClusterSource::Kubeconfig(kubeconfig.into()),
+            ..Options::own(Lane::Embedded, &[]).expect("no flag is wrong")
+        };
+        let stream = Stream::new(Vec::new());
+        let recorder = Recorder::new(&stream, "setup");
+        let mut partial = Partial::default();
+        let installed = Box::pin(setup::run(&options, &recorder, &mut partial)).await;
+        installed.map(drop).expect("the stack can be installed");
+        given
+    }
+
     /// Brings the cluster up.
     pub(crate) async fn up(name: &str) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -83,6 +113,8 @@ impl Given {
 
     /// Starts the program. What it writes is in the returned process.
     pub(crate) fn start(&self, arguments: &[&str]) -> Child {
+        // so that the latest run is this one
+        let _ = std::fs::remove_file(self.report("events.jsonl"));
         self.command(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -123,10 +155,6 @@ impl Given {
             {
                 continue;
             }
-            debug_assert!(matches!(
-                capabilities.scope,
-                Scope::Cluster | Scope::Namespaced
-            ));
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
             let list = api.list(&ListParams::default()).await;
             for object in list.expect("objects can be listed") {
@@ -154,11 +182,21 @@ fn normalized(kind: &str, mut object: DynamicObject) -> (String, Value) {
     (name, json!({"metadata": meta, "fields": object.data}))
 }
 
+/// Waits until the objects of the cluster are as they were; controllers may still have something to do.
+pub(crate) async fn are_as_before(given: &Given, before: &BTreeMap<String, Value>) {
+    eventually("the objects are as before", TIMEOUT, async || {
+        let lines = differences(before, &given.objects().await);
+        if lines.is_empty() {
+            Ok(())
+        } else {
+            Err(lines.join("\n"))
+        }
+    })
+    .await;
+}
+
 /// Returns the names of the objects that differ, each with both states.
-pub(crate) fn differences(
-    before: &BTreeMap<String, Value>,
-    after: &BTreeMap<String, Value>,
-) -> Vec<String> {
+fn differences(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> Vec<String> {
     let names = before.keys().chain(after.keys());
     let differing = names.filter(|name| before.get(*name) != after.get(*name));
     let mut lines: Vec<_> = differing

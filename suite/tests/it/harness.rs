@@ -150,7 +150,8 @@ async fn run_with_skips(
     let scenarios = scenarios::all();
     let selected = selection.apply(&scenarios).expect("something is selected");
     let plan = scenarios.iter().zip(&selected);
-    let plan = plan.filter_map(|(scenario, selected)| selected.then(|| scenario.info()));
+    let plan = plan.filter(|(_, selected)| **selected);
+    let plan = plan.map(|(scenario, _)| scenario.info());
     let Reports {
         stream, summary, ..
     } = run::begin(options, plan.collect(), &paths, Vec::new())

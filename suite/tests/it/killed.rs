@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::given::{Given, differences, ended, has_code};
+use crate::given::{Given, are_as_before, ended, has_code};
 use crate::harness::number;
 
 /// Kills in every CI run.
@@ -26,21 +26,30 @@ const SCENARIOS: [&str; 3] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whenever_a_run_is_killed_the_cluster_can_be_put_back() {
+    kill(Given::up_with_stack("killed").await).await;
+}
+
+mod long {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "long: half a minute for two kills"]
+    async fn whenever_a_run_is_killed_that_installs_the_stack_the_cluster_can_be_put_back() {
+        kill(Given::up("killed").await).await;
+    }
+}
+
+async fn kill(given: Given) {
     let seed = number("NUMARESOURCES_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
     println!("NUMARESOURCES_SEED={seed} repeats this run");
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let kills = number("NUMARESOURCES_KILLS").unwrap_or(KILLS);
 
-    let given = Given::up("killed").await;
     let before = given.objects().await;
     let begun = Instant::now();
-    let green = given.run(&SCENARIOS[..1]).await;
-    has_code(&green, 0);
+    has_code(&given.run(&SCENARIOS[..1]).await, 0);
     let whole = begun.elapsed();
-    assert_eq!(
-        differences(&before, &given.objects().await),
-        Vec::<String>::new()
-    );
+    are_as_before(&given, &before).await;
 
     for kill in 1..=kills {
         let scenario = SCENARIOS[random.random_range(0..SCENARIOS.len())];
@@ -51,18 +60,10 @@ async fn whenever_a_run_is_killed_the_cluster_can_be_put_back() {
             run.start_kill().expect("it runs");
         }
         ended(run).await;
-        let cleanup = given.run(&["cleanup"]).await;
-        has_code(&cleanup, 0);
-        assert_eq!(
-            differences(&before, &given.objects().await),
-            Vec::<String>::new()
-        );
+        has_code(&given.run(&["cleanup"]).await, 0);
+        are_as_before(&given, &before).await;
     }
-    let green = given.run(&SCENARIOS).await;
-    has_code(&green, 0);
-    assert_eq!(
-        differences(&before, &given.objects().await),
-        Vec::<String>::new()
-    );
+    has_code(&given.run(&SCENARIOS).await, 0);
+    are_as_before(&given, &before).await;
     given.down();
 }

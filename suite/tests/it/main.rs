@@ -11,6 +11,7 @@ mod containerd;
 mod disturbed;
 mod faults;
 mod given;
+mod hanging;
 mod harness;
 mod killed;
 mod lanes;
