@@ -123,7 +123,7 @@ async fn installs_an_image_with_a_trusted_digest(scheduler: &Scheduler) {
             .unwrap()
             .metadata
             .generation;
-        let status = json!({"observedGeneration": generation, "conditions": [available.clone()]});
+        let status = json!({"observedGeneration": generation, "replicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [available.clone()]});
         cluster
             .report(deployments, "secondary-scheduler", status)
             .await;
