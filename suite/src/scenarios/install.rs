@@ -126,7 +126,7 @@ async fn resource_brings_exporters(ctx: &Context) -> Result<(), StepError> {
         Ok(())
     })
     .await?;
-    if !ctx.facts().openshift {
+    if !ctx.facts().is_openshift() {
         return Ok(());
     }
     ctx.step("exporters have the SELinux type of their policy", async {
