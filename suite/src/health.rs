@@ -158,32 +158,33 @@ fn trouble(pod: &Pod, status: &ContainerStatus, before: &Restarts) -> Option<Str
     if restarts.is_none() && starts && !has_crashed(status) {
         return None;
     }
-    let mut text = format!("container {} of pod {}", status.name, pod.name_any());
+    let mut parts = vec![format!(
+        "container {} of pod {}",
+        status.name,
+        pod.name_any()
+    )];
     if let Some(count) = restarts {
         let times = if count == 1 { "time" } else { "times" };
-        text.push_str(&format!(" ended {count} {times}"));
+        parts[0] = format!("{} ended {count} {times}", parts[0]);
     }
     if let Some(last) = last_end(status) {
-        text.push_str(&format!(", last with exit code {}", last.exit_code));
-        if let Some(signal) = last.signal.filter(|signal| *signal != 0) {
-            text.push_str(&format!(" by signal {signal}"));
-        }
-        if let Some(reason) = &last.reason {
-            text.push_str(&format!(" ({reason})"));
-        }
-        if let (Some(from), Some(to)) = (&last.started_at, &last.finished_at) {
-            let ran = to.0.duration_since(from.0);
-            text.push_str(&format!(" after {} s", ran.as_secs()));
-        }
+        let signal = last.signal.filter(|signal| *signal != 0);
+        let signal = signal.map_or_else(String::new, |signal| format!(" by signal {signal}"));
+        let reason = last.reason.as_ref();
+        let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+        let times = last.started_at.as_ref().zip(last.finished_at.as_ref());
+        let after = times.map_or_else(String::new, |(from, to)| {
+            format!(" after {} s", to.0.duration_since(from.0).as_secs())
+        });
+        let code = last.exit_code;
+        parts.push(format!("last with exit code {code}{signal}{reason}{after}"));
     }
     if let (Some(waiting), false) = (waiting, starts) {
-        text.push_str(&format!(
-            ", waits: {} {}",
-            waiting.reason.as_deref().unwrap_or_default(),
-            waiting.message.as_deref().unwrap_or_default()
-        ));
+        let reason = waiting.reason.as_deref().unwrap_or_default();
+        let message = waiting.message.as_deref().unwrap_or_default();
+        parts.push(format!("waits: {reason} {message}").trim_end().to_owned());
     }
-    Some(text.trim_end().to_owned())
+    Some(parts.join(", "))
 }
 
 /// Returns the last end of a container: of the run that is over now, or of the one before.
@@ -310,7 +311,7 @@ mod tests {
 
     use super::*;
 
-    fn mk_pod(restarts: i32, state: Value, last: Value) -> Pod {
+    fn mk_pod(restarts: i32, state: &Value, last: &Value) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"name": "p", "uid": "u"},
             "status": {"containerStatuses": [{
@@ -362,16 +363,16 @@ mod tests {
         #[case] last: Value,
         #[case] expected: Option<&str>,
     ) {
-        let pod = mk_pod(restarts, state, last);
+        let pod = mk_pod(restarts, &state, &last);
         assert_eq!(describe(&pod, &Restarts::default()).as_deref(), expected);
     }
 
     #[test]
     fn restarts_before_the_run_are_not_its_trouble() {
-        let pod = mk_pod(2, running(), ended());
-        let before = Restarts::of(&[pod.clone()]);
+        let pod = mk_pod(2, &running(), &ended());
+        let before = Restarts::of(std::slice::from_ref(&pod));
         assert_eq!(describe(&pod, &before), None);
-        let later = mk_pod(3, running(), ended());
+        let later = mk_pod(3, &running(), &ended());
         assert!(describe(&later, &before).is_some_and(|text| text.contains("ended 1 time,")));
     }
 

@@ -67,12 +67,14 @@ pub fn is_node_resource(name: &ResourceName) -> bool {
         || name.as_str().contains('/')
 }
 
+/// [`MAX`] as wide as the sums of requests.
+const MOST: i128 = MAX as i128;
+
 /// Scores how full the node gets, by the formula of the profile.
 pub fn score(pod: &Pod, node: &Node, state: &NodeState, strategy: &ScoringStrategy) -> i64 {
     let shape = strategy.requested_to_capacity_ratio.as_ref();
     let by_ratio = strategy.kind == ScoringStrategy::REQUESTED_TO_CAPACITY_RATIO;
     let by_most = strategy.kind == ScoringStrategy::MOST_ALLOCATED;
-    const MOST: i128 = MAX as i128;
     let (mut sum, mut weights) = (0, 0);
     for resource in &strategy.resources {
         let Some((total, used)) = amounts(pod, node, state, &resource.name, true) else {

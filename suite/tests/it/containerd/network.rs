@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::names::STACK_IMAGE;
+use api::names::TESTS_IMAGE;
 use cri_runtime::control::Target;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -136,7 +136,7 @@ impl Caller<'_> {
 async fn create(pods: &Api<Pod>, name: &str, node: &NodeHandle, command: &[&str]) {
     let pod = json!({"metadata": {"name": name, "labels": {"app": name}}, "spec": {
         "nodeName": node.name(), "terminationGracePeriodSeconds": 1,
-        "containers": [{"name": "main", "image": STACK_IMAGE, "command": command}],
+        "containers": [{"name": "main", "image": TESTS_IMAGE, "command": command}],
     }});
     let pod = serde_json::from_value(pod).expect("a pod");
     let created = pods.create(&PostParams::default(), &pod).await;
