@@ -1,7 +1,7 @@
 //! What is wrong with the stack itself: containers that ended, containers that cannot start, leases that nobody holds.
 //!
 //! A scenario that fails because the scheduler crashes says little about placement. So the set-up proves that the stack works
-//! (`setup::proof`), the page of each failure opens with the [`troubles`] of the stack, and a stack that does not [stay up](StaysUp) ends the run.
+//! (`setup::proof`), the page of each failure opens with the [`troubles`] of the stack, and a stack that does not stay up ends the run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

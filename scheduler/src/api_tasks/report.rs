@@ -1,8 +1,8 @@
 //! How decisions become visible: events and the `PodScheduled` condition (scheduler.md 7.7).
 //!
 //! A few workers write concurrently with the scheduling. All reports about one pod go to one worker in order. If a worker falls behind,
-//! a newer condition replaces an older one and repeated events are only counted as soon as they are sent, and beyond [`MOST_EVENTS`] and
-//! [`MOST_STATUSES`] reports are dropped and counted: the next attempt tells the same again.
+//! a newer condition replaces an older one and repeated events are only counted as soon as they are sent, and beyond 1,000 events and 5,000
+//! conditions a worker, reports are dropped and counted: the next attempt tells the same again.
 //!
 //! In reading order: `content` (what is told about a pod), this file (how it is written).
 
