@@ -86,9 +86,10 @@ async fn a_second_signal_ends_at_once_and_says_what_is_left_and_the_first_one_le
 
     let faults = given.cluster.server().faults();
     let deletions = Selector::resource("", "namespaces").verbs(&["delete"]);
-    let hang = faults.add(Rule::new(deletions, Fault::Hang { milliseconds: None }));
     let mut run = given.start(&[SCENARIO]);
     given.logged(CHANGED).await;
+    // the set-up deletes a namespace, too
+    let hang = faults.add(Rule::new(deletions, Fault::Hang { milliseconds: None }));
     signal(&run, "HUP");
     let hit = tokio::time::timeout(TIMEOUT, faults.wait_for_hits(hang, 1));
     hit.await.expect("the namespace is deleted");
