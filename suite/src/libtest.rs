@@ -255,13 +255,8 @@ fn engine(
     let clean = session.is_err() || session.is_ok_and(|session| runtime.block_on(session.finish()));
     let is_interrupted = interrupt.is_stop_requested();
     let verdicts = verdicts.lock().expect("nobody panics with it");
-    let as_listed = match (skips, environment) {
-        (Some(skips), Some(environment)) if !(is_interrupted || stack_failed) => {
-            let verdicts = verdicts.iter().map(|(id, verdict)| (*id, verdict));
-            skips.check(environment, verdicts, &stream)
-        }
-        _ => true,
-    };
+    let skips = skips.filter(|_| !(is_interrupted || stack_failed));
+    let as_listed = run::are_as_listed(skips, environment, &verdicts, &stream);
     let ended = Ended {
         in_order: clean && !is_set_up_broken,
         as_listed,

@@ -216,13 +216,9 @@ pub async fn run(run: &Run<'_>, prepare: impl AsyncFn(&Session) -> Result<(), St
     let in_order = join_all(clusters).await.into_iter().all(|is| is);
     let stack_failed = left.stack_failed.get();
     let verdicts = left.verdicts.into_inner();
-    let as_listed = match (skips, left.environment.into_inner()) {
-        (Some(skips), Some(environment)) if !(interrupt.is_stop_requested() || stack_failed) => {
-            let verdicts = verdicts.iter().map(|(id, verdict)| (*id, verdict));
-            skips.check(environment, verdicts, stream)
-        }
-        _ => true,
-    };
+    let is_whole = !(interrupt.is_stop_requested() || stack_failed);
+    let skips = skips.filter(|_| is_whole);
+    let as_listed = are_as_listed(skips, left.environment.into_inner(), &verdicts, stream);
     let ended = Ended {
         in_order,
         as_listed,
@@ -293,6 +289,20 @@ async fn one_cluster(
         }
     }
     session.finish().await
+}
+
+/// Compares the skips of a run with those that are expected, if there is a list and a cluster was ready.
+pub(crate) fn are_as_listed(
+    skips: Option<&Skips>,
+    environment: Option<Environment>,
+    verdicts: &[(&str, Verdict)],
+    stream: &Stream,
+) -> bool {
+    let Some((skips, environment)) = skips.zip(environment) else {
+        return true;
+    };
+    let verdicts = verdicts.iter().map(|(id, verdict)| (*id, verdict));
+    skips.check(environment, verdicts, stream)
 }
 
 /// What is known at the end of a run besides its verdicts.

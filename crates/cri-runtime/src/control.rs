@@ -192,6 +192,17 @@ pub struct ExecOutput {
     pub stderr: String,
 }
 
+impl ExecOutput {
+    /// Creates the result from what the command wrote; what is no UTF-8 is replaced.
+    pub fn new(exit_code: i32, stdout: &[u8], stderr: &[u8]) -> Self {
+        Self {
+            exit_code,
+            stdout: String::from_utf8_lossy(stdout).into_owned(),
+            stderr: String::from_utf8_lossy(stderr).into_owned(),
+        }
+    }
+}
+
 /// The answer to a request that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ok", rename_all = "lowercase")]

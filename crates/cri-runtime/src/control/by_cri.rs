@@ -117,11 +117,11 @@ impl Foreign {
                 };
                 let output = self.runtime.clone().exec_sync(request).await;
                 let output = output.map_err(refused("run a command"))?.into_inner();
-                Ok(Answer::Output(ExecOutput {
-                    exit_code: output.exit_code,
-                    stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-                    stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-                }))
+                Ok(Answer::Output(ExecOutput::new(
+                    output.exit_code,
+                    &output.stdout,
+                    &output.stderr,
+                )))
             }
             Request::Filter { pod_uid, rules } => {
                 let applied = tokio::task::spawn_blocking(move || filter::apply_here(&rules));

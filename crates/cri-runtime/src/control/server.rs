@@ -119,11 +119,11 @@ async fn answer(runtime: &Runtime, request: Request) -> Result<Answer, Error> {
                 .exec(&container.id, command, limit)
                 .await
                 .map_err(Error::Runtime)?;
-            Ok(Answer::Output(ExecOutput {
-                exit_code: output.exit_code,
-                stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-                stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-            }))
+            Ok(Answer::Output(ExecOutput::new(
+                output.exit_code,
+                &output.stdout,
+                &output.stderr,
+            )))
         }
         Request::Filter { pod_uid, rules } => {
             let namespaces = runtime

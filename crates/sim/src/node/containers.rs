@@ -57,11 +57,7 @@ impl SimulatedNode {
         let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
         let output = self.kubelet.exec(&seen.env, &command, limit).await;
         let output = output.map_err(Error::Exec)?;
-        Ok(ExecOutput {
-            exit_code: output.code,
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        Ok(ExecOutput::new(output.code, &output.stdout, &output.stderr))
     }
 
     /// Returns every container of the pods that the node knows, with the CPU sets that it would have.
