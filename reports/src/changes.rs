@@ -31,6 +31,7 @@ pub struct OpenChanges {
     run: String,
     given: Option<Given>,
     planned: Vec<Change>,
+    is_over: bool,
 }
 
 impl OpenChanges {
@@ -50,6 +51,11 @@ impl OpenChanges {
             Some(_) => &self.planned,
             None => &[],
         }
+    }
+
+    /// Returns whether the given cluster needs a cleanup: changes are not undone, or the run ended without giving the cluster back.
+    pub fn need_cleanup(&self) -> bool {
+        self.given.is_some() && (!self.is_over || !self.planned.is_empty())
     }
 }
 
@@ -89,6 +95,7 @@ impl Reader for OpenChanges {
                 }
             }
             Event::ChangesKept { unit } => self.planned.retain(|one| one.unit != *unit),
+            Event::RunFinished { .. } | Event::ClusterFreed { .. } => self.is_over = true,
             _ => {}
         }
     }
@@ -97,6 +104,7 @@ impl Reader for OpenChanges {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use rstest::rstest;
 
     use super::*;
 
@@ -176,5 +184,34 @@ mod tests {
         let open = open(vec![planned("setup", 1)]);
         assert_eq!(open.given(), None);
         assert_eq!(left(&open), Vec::<&str>::new());
+        assert!(!open.need_cleanup());
+    }
+
+    fn finished() -> Event {
+        Event::RunFinished {
+            interrupted: false,
+            duration_ms: 0,
+            exit_code: 0,
+        }
+    }
+
+    fn freed() -> Event {
+        Event::ClusterFreed {
+            unit: "cleanup".to_owned(),
+        }
+    }
+
+    #[rstest]
+    #[case::killed_before_its_first_change(vec![claimed()], true)]
+    #[case::killed_between_two_changes(vec![claimed(), planned("setup", 1), undone("setup", 1, None)], true)]
+    #[case::ended(vec![claimed(), finished()], false)]
+    #[case::ended_with_a_change(vec![claimed(), planned("setup", 1), finished()], true)]
+    #[case::cleaned_up(vec![claimed(), planned("setup", 1), undone("setup", 1, None), freed()], false)]
+    #[case::killed_before_it_had_the_cluster(Vec::new(), false)]
+    fn a_cluster_needs_a_cleanup_until_it_is_given_back(
+        #[case] events: Vec<Event>,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(open(events).need_cleanup(), expected);
     }
 }

@@ -155,6 +155,11 @@ pub enum Event {
         /// Where they belong.
         unit: Unit,
     },
+    /// A cleanup after the run left nothing of it on the cluster that was given to it.
+    ClusterFreed {
+        /// Where it belongs.
+        unit: Unit,
+    },
     /// A file with details was written.
     ArtifactWritten {
         /// Where it belongs.

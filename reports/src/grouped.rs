@@ -96,6 +96,7 @@ fn unit_of(event: &Event) -> Option<(&str, bool)> {
         | Event::ClusterClaimed { unit, .. }
         | Event::ChangePlanned { unit, .. }
         | Event::ChangesKept { unit }
+        | Event::ClusterFreed { unit }
         | Event::ChangeUndone { unit, .. }
         | Event::ArtifactWritten { unit, .. } => (unit, false),
     })

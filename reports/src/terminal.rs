@@ -107,6 +107,7 @@ impl<W: Write> Terminal<W> {
             | Event::ChangePlanned { .. }
             | Event::ChangeUndone { .. }
             | Event::ChangesKept { .. }
+            | Event::ClusterFreed { .. }
             | Event::ArtifactWritten { .. } => {}
         }
         self.out.flush()

@@ -140,8 +140,8 @@ pub fn open_changes(events: &Path) -> Result<OpenChanges, log::Error> {
 /// Deletes the folders of runs of long ago, but none of a run that is not over, whose changes are not undone, or whose log cannot be read.
 fn delete_old(runs: &Path) {
     for events in all_in(runs).unwrap_or_default().iter().skip(KEPT_RUNS) {
-        let is_needed = log::is_in_use(events)
-            || open_changes(events).map_or(true, |open| !open.changes().is_empty());
+        let is_needed =
+            log::is_in_use(events) || open_changes(events).map_or(true, |open| open.need_cleanup());
         if !is_needed && let Some(folder) = events.parent() {
             // what cannot be deleted only takes room; the next run tries again
             let _ = std::fs::remove_dir_all(folder);

@@ -24,6 +24,9 @@ use crate::step::StepError;
 /// How long the deletion of the run's namespaces may take after their pods are gone.
 const NAMESPACES_DEADLINE: Duration = Duration::from_mins(2);
 
+/// Where the records of a cleanup belong.
+const UNIT: &str = "cleanup";
+
 /// Why nothing was undone.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -119,6 +122,9 @@ pub async fn undo(
     left.extend(stream.failures());
     if left.is_empty() {
         claim::free(&client, run).await?;
+        stream.emit(Event::ClusterFreed {
+            unit: UNIT.to_owned(),
+        });
         say(&format!("nothing of run {run} is left on the cluster"));
     }
     Ok(left)

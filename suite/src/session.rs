@@ -314,12 +314,21 @@ async fn tear_down(
             )
             .await?;
     }
-    // scenarios do not wait for the last objects of their namespaces
+    namespaces_are_gone(&teardown, client, run, limit).await
+}
+
+/// Waits until the namespaces of a run are gone. Neither scenarios nor the set-up wait for the last objects of theirs.
+pub(crate) async fn namespaces_are_gone(
+    recorder: &Recorder,
+    client: &Client,
+    run: &str,
+    limit: Duration,
+) -> Result<(), StepError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let ours = ListParams::default().labels(&format!("{RUN_LABEL}={run}"));
-    teardown
+    recorder
         .step("all namespaces of the run are gone", async {
-            teardown
+            recorder
                 .until("all namespaces of the run are gone", limit, async || {
                     let left = namespaces.list_metadata(&ours).await?.items;
                     let names: Vec<_> = left.iter().map(ResourceExt::name_any).collect();

@@ -65,7 +65,7 @@ fn logs(args: &CleanupArgs) -> Result<Vec<PathBuf>, String> {
             continue;
         }
         match artifacts::open_changes(&events) {
-            Ok(open) if open.changes().is_empty() => {}
+            Ok(open) if !open.need_cleanup() => {}
             // what cannot be read is told where it is to be undone
             Ok(_) | Err(_) => logs.push(events),
         }

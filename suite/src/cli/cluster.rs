@@ -14,6 +14,7 @@ use super::arguments::{Cluster, ClusterUpArgs};
 use crate::binaries;
 use crate::images;
 use crate::recorder::Recorder;
+use crate::session;
 use crate::setup::kept::{self, Stack};
 use crate::setup::{self, ClusterSource, Options, Partial, allow};
 use crate::step::StepError;
@@ -125,8 +126,13 @@ async fn install(up: &UpArgs, bin_dir: &Path) -> anyhow::Result<()> {
     };
     let stream = Stream::new(vec![Box::new(Terminal::new(anstream::stderr(), false))]);
     let recorder = Recorder::new(&stream, SETUP);
-    let installed = setup::run(&options, &recorder, &mut Partial::default()).await;
-    installed.map(drop).map_err(failed)
+    let cluster = setup::run(&options, &recorder, &mut Partial::default())
+        .await
+        .map_err(failed)?;
+    let limit = cluster.deadlines.gone;
+    session::namespaces_are_gone(&recorder, &cluster.client, &cluster.run, limit)
+        .await
+        .map_err(failed)
 }
 
 /// Describes for `cluster status` what is kept on a cluster.

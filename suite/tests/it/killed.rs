@@ -39,18 +39,10 @@ mod long {
     }
 }
 
-/// Runs `cleanup` for the latest run, as the next run would ask for it, and again if it asks for that: a run that was killed before it named its ledger
-/// counts as alive until its Lease is over.
+/// Runs `cleanup`, and again if it asks for that: a run that was killed before its Lease named its ledger counts as alive until the Lease is over.
 async fn clean_up(given: &Given) {
-    let latest = std::fs::canonicalize(given.report("events.jsonl"));
-    let latest = latest.map(|path| path.display().to_string());
-    let mut arguments = vec!["cleanup"];
-    // a run that was killed at once has none
-    if let Ok(latest) = &latest {
-        arguments.extend(["--events", latest]);
-    }
     let output = eventually("the cluster is put back", TIMEOUT, async || {
-        let output = given.run(&arguments).await;
+        let output = given.run(&["cleanup"]).await;
         let text = transcript(&output);
         if text.contains("repeat this in half a minute") {
             return Err(text);
