@@ -22,8 +22,10 @@ use testbed::permissions::{self, Findings, Permission, RequiredPermission};
 
 use crate::harness::{eventually, run_scenarios};
 
-/// Placement, preemption, elections, and exporters that are created, deleted and disturbed.
-const FOCUS: &str = "^(fundamentals/all-gu|preempt/|sched/replicas-1|rtetols/|unsched/)";
+/// Placement, preemption, elections, and exporters that are created and deleted: what uses each right once.
+const FOCUS: &str = "^(fundamentals/all-gu|preempt/default-vs-snc|sched/replicas-1|rtetols/on-cr-creation|unsched/ds-one-node-fits)$";
+/// More of the same, to find requests that are refused.
+const MORE: &str = "^(fundamentals/all-gu|preempt/|sched/replicas-1|rtetols/|unsched/)";
 /// Workers, half of them with each scope.
 const WORKERS: usize = 4;
 /// Longer than the installation of the stack takes.
@@ -31,8 +33,22 @@ const TIMEOUT: Duration = Duration::from_mins(3);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exporters_and_scheduler_have_no_right_that_they_do_not_use_unless_the_original_has_it() {
+    are_used_or_demanded(FOCUS).await;
+}
+
+mod long {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "long: a minute and a half"]
+    async fn exporters_and_scheduler_need_no_other_rights_in_more_scenarios() {
+        are_used_or_demanded(MORE).await;
+    }
+}
+
+async fn are_used_or_demanded(focus: &str) {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let [exporters, scheduler] = observe().await;
+    let [exporters, scheduler] = observe(focus).await;
     assert_eq!(
         (
             exporters.compare(&EXPORTER_DEMANDS),
@@ -55,7 +71,7 @@ impl Account {
 }
 
 /// Runs the scenarios on a cluster that does not have the stack before and after. Returns the accounts of exporters and scheduler.
-async fn observe() -> [Account; 2] {
+async fn observe(focus: &str) -> [Account; 2] {
     let dir = tempfile::tempdir().expect("temporary directory");
     let bin_dir = binaries::locate(None, |_| {})
         .await
@@ -71,7 +87,7 @@ async fn observe() -> [Account; 2] {
         .expect("the cluster can be marked");
     let roles = roles(cluster.client());
     let kubeconfig = cluster.kubeconfig();
-    let (outcome, [exporters, scheduler]) = tokio::join!(scenarios(&kubeconfig), roles);
+    let (outcome, [exporters, scheduler]) = tokio::join!(scenarios(&kubeconfig, focus), roles);
     assert_eq!(outcome, Outcome::Passed);
     let asked = |account: &str| {
         let namespace = names::NAMESPACE;
@@ -90,9 +106,9 @@ async fn observe() -> [Account; 2] {
     accounts
 }
 
-async fn scenarios(kubeconfig: &Path) -> Outcome {
+async fn scenarios(kubeconfig: &Path, focus: &str) -> Outcome {
     let selection = Selection {
-        focus: Some(FOCUS.to_owned()),
+        focus: Some(focus.to_owned()),
         ..Selection::default()
     };
     let options = Options {
