@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use api::labels;
 use serde::Deserialize;
 use testbed::cli::RuntimeName;
 use testbed::lane::Lane;
@@ -74,6 +75,23 @@ impl Platform {
             Self::Kubernetes => "Kubernetes",
             Self::Openshift => "OpenShift",
             Self::Hypershift => "HyperShift",
+        }
+    }
+
+    /// Returns the label of the nodes of a pool, key and value: a hosted cluster has node pools in place of roles (operator.md 4.5).
+    pub fn label_of_pool(self, pool: &str) -> (String, String) {
+        match self {
+            Self::Hypershift => (labels::HYPERSHIFT_NODE_POOL.to_owned(), pool.to_owned()),
+            Self::Kubernetes | Self::Openshift => (labels::node_role(pool), String::new()),
+        }
+    }
+
+    /// Returns the label of the nodes that the replicas of the scheduler run on: the nodes of a hosted cluster have no control plane
+    /// (operator.md 5.5).
+    pub fn label_of_schedulers(self) -> &'static str {
+        match self {
+            Self::Hypershift => labels::WORKER,
+            Self::Kubernetes | Self::Openshift => labels::CONTROL_PLANE,
         }
     }
 }

@@ -44,6 +44,21 @@ pub(crate) fn not_found() -> (u16, Value) {
     )
 }
 
+/// Returns what a cluster answers to who asks for its platform: the API groups that it serves, and where its control plane is.
+pub(crate) fn platform(path: &str, groups: &[&str], topology: &str) -> Value {
+    if path != "/apis" {
+        return json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure",
+            "metadata": {"name": "cluster"}, "spec": {}, "status": {"controlPlaneTopology": topology},
+        });
+    }
+    let groups = groups.iter().map(|group| {
+        let version = json!({"groupVersion": format!("{group}/v1"), "version": "v1"});
+        json!({"name": group, "versions": [version], "preferredVersion": version})
+    });
+    json!({"apiVersion": "v1", "kind": "APIGroupList", "groups": groups.collect::<Vec<_>>()})
+}
+
 /// The events of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Events(pub(crate) Vec<Event>);

@@ -11,7 +11,7 @@ use api::labels;
 use cluster_spec::flavour::Flavour;
 use cluster_spec::kind::Kind;
 pub use cluster_spec::kind::LABELS as KIND_LABELS;
-use cluster_spec::plan::{ClusterSpec, NodePlan};
+use cluster_spec::plan::{self, ClusterSpec, NodePlan};
 use cluster_spec::progress::{Progress, Report, note};
 use cluster_spec::runtime::Runtime;
 use cri_runtime::filter;
@@ -179,11 +179,14 @@ impl PlanArgs {
             }
         };
         if self.flavour == Some(Flavour::Openshift) {
-            nodes[0].labels.push(labels::MASTER.to_owned());
+            nodes[0].labels.extend(plan::roles([labels::MASTER]));
         }
         if self.schedulable_control_plane {
-            nodes[0].labels.push(labels::WORKER.to_owned());
+            nodes[0].labels.extend(plan::roles([labels::WORKER]));
             nodes[0].taints.clear();
+        }
+        if self.flavour == Some(Flavour::Hypershift) {
+            nodes = nodes.into_iter().map(NodePlan::hosted).collect();
         }
         Ok(nodes)
     }

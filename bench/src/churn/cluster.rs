@@ -10,7 +10,7 @@ use api::operator::v1::NumaResourcesOperator;
 use api::scheduler::v1::NumaResourcesScheduler;
 use apply::{Applier, wait};
 use cluster_spec::kubelet::KubeletSettings;
-use cluster_spec::plan::{ClusterSpec, NodePlan, WORKER};
+use cluster_spec::plan::{self, ClusterSpec, NodePlan, WORKER};
 use cluster_spec::runtime::Runtime;
 use fixtures::machines::{Machine, profile};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -61,7 +61,7 @@ impl Cluster {
             name: format!("worker-{index}"),
             machine: machine.clone(),
             kubelet: kubelet.clone(),
-            labels: vec![WORKER.to_owned()],
+            labels: plan::roles([WORKER]),
             taints: Vec::new(),
         };
         let control_plane = NodePlan::control_plane(&Machine::default_profile());

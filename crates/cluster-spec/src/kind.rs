@@ -83,15 +83,9 @@ impl Kind<'_> {
             "metadata": { "name": "kube-system", "labels": { key: value } },
         })];
         items.extend(self.workers().enumerate().map(|(index, plan)| {
-            let labels: Value = plan
-                .labels
-                .iter()
-                .map(|key| (key.clone(), json!("")))
-                .collect::<serde_json::Map<_, _>>()
-                .into();
             json!({
                 "apiVersion": "v1", "kind": "Node",
-                "metadata": { "name": self.node_name(index), "labels": labels },
+                "metadata": { "name": self.node_name(index), "labels": plan.labels },
             })
         }));
         json!({ "apiVersion": "v1", "kind": "List", "items": items })
@@ -133,7 +127,7 @@ impl Kind<'_> {
 }
 
 fn is_control_plane(plan: &NodePlan) -> bool {
-    plan.labels.iter().any(|label| label == CONTROL_PLANE)
+    plan.labels.contains_key(CONTROL_PLANE)
 }
 
 fn mount(host: &Path, container: &str) -> Value {

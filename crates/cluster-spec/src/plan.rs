@@ -1,5 +1,6 @@
 //! What a cluster is made of: its nodes, their machines and kubelets, before anything of it exists.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
@@ -20,6 +21,10 @@ pub const WORKER: &str = "node-role.kubernetes.io/worker";
 pub const NUMA_CONTAINER: &str = "node-role.kubernetes.io/numa-container";
 /// Label of the workers whose kubelets align whole pods.
 pub const NUMA_POD: &str = "node-role.kubernetes.io/numa-pod";
+/// Label of the nodes of a hosted cluster, with the name of their node pool (operator.md 4.5).
+pub const NODE_POOL: &str = "hypershift.openshift.io/nodePool";
+/// What the labels of roles begin with.
+const ROLE: &str = "node-role.kubernetes.io/";
 
 /// The description of a cluster to bring up.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -55,7 +60,7 @@ pub struct NodePlan {
     /// The settings that its kubelet starts with.
     pub kubelet: KubeletSettings,
     /// Labels that an administrator gives it.
-    pub labels: Vec<String>,
+    pub labels: BTreeMap<String, String>,
     /// Taints that it registers with.
     pub taints: Vec<Taint>,
 }
@@ -67,7 +72,7 @@ impl NodePlan {
             name: "control-plane-0".to_owned(),
             machine: machine.clone(),
             kubelet: KubeletSettings::unmanaged(),
-            labels: vec![CONTROL_PLANE.to_owned()],
+            labels: roles([CONTROL_PLANE]),
             taints: vec![Taint {
                 key: CONTROL_PLANE.to_owned(),
                 effect: "NoSchedule".to_owned(),
@@ -100,9 +105,25 @@ impl NodePlan {
             name: format!("worker-{index}"),
             machine: machine.clone(),
             kubelet: KubeletSettings::with_scope(scope),
-            labels: vec![WORKER.to_owned(), pool.to_owned()],
+            labels: roles([WORKER, pool]),
             taints: Vec::new(),
         }
+    }
+
+    /// Returns the node as one of a hosted cluster. There a worker belongs to exactly one node pool, by a label in place of a role: that of its
+    /// role beside `worker`, or the pool `worker`.
+    #[must_use]
+    pub fn hosted(mut self) -> Self {
+        if self.labels.contains_key(CONTROL_PLANE) || self.labels.contains_key(NODE_POOL) {
+            return self;
+        }
+        let is_of_pool = |label: &str| label != WORKER && label.starts_with(ROLE);
+        let role = self.labels.keys().find(|label| is_of_pool(label));
+        let role = role.map_or(WORKER, String::as_str);
+        let pool = role.trim_start_matches(ROLE).to_owned();
+        self.labels.retain(|label, _| !is_of_pool(label));
+        self.labels.insert(NODE_POOL.to_owned(), pool);
+        self
     }
 
     /// Returns the simulated devices by resource. A node with taints, like the control plane's, has none.
@@ -171,9 +192,35 @@ impl ClusterSpec {
     }
 }
 
+/// Returns the labels of these roles; they have no value.
+pub fn roles<const N: usize>(labels: [&str; N]) -> BTreeMap<String, String> {
+    labels.map(|label| (label.to_owned(), String::new())).into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn worker_of_a_hosted_cluster_is_in_the_node_pool_of_its_role() {
+        let machine = Machine::default_profile();
+        let labels = |plan: NodePlan| plan.hosted().labels;
+        let in_pool = |pool: &str| {
+            let mut labels = roles([WORKER]);
+            labels.insert(NODE_POOL.to_owned(), pool.to_owned());
+            labels
+        };
+        let worker = NodePlan::worker(0, TopologyScope::Pod, &machine);
+        assert_eq!(labels(worker.clone()), in_pool("numa-pod"));
+        assert_eq!(labels(worker.clone().hosted()), in_pool("numa-pod"));
+        let plain = NodePlan {
+            labels: roles([WORKER]),
+            ..worker
+        };
+        assert_eq!(labels(plain), in_pool("worker"));
+        let control_plane = NodePlan::control_plane(&machine);
+        assert_eq!(labels(control_plane), roles([CONTROL_PLANE]));
+    }
 
     #[test]
     fn worker_is_complete_when_it_reports_every_device() {

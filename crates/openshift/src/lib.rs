@@ -6,6 +6,7 @@
 
 pub mod machine_config_operator;
 pub mod machines;
+mod node_pools;
 mod objects;
 pub mod payload;
 pub mod service_ca;
@@ -92,7 +93,8 @@ pub async fn install_for(
     nodes: &[NodePlan],
 ) -> Result<(), Error> {
     let takes_pods = objects::control_plane_takes_pods(nodes);
-    let objects = objects::all(flavour, VERSION, &roles(nodes), takes_pods);
+    let mut objects = objects::all(flavour, VERSION, &roles(nodes), takes_pods);
+    objects.extend(node_pools::config_maps(nodes));
     install_objects(client, flavour, &objects).await
 }
 
@@ -110,7 +112,7 @@ pub async fn run(client: Client, flavour: Flavour, machines: Arc<dyn Machines>) 
 
 /// Returns the roles of the worker nodes, each of which is a pool. A node in another pool is no longer in the pool of all workers.
 pub fn roles(nodes: &[NodePlan]) -> Vec<&str> {
-    let all = nodes.iter().flat_map(|node| &node.labels);
+    let all = nodes.iter().flat_map(|node| node.labels.keys());
     let mut roles: Vec<&str> = all
         .filter(|label| label.as_str() != labels::CONTROL_PLANE)
         .filter_map(|label| label.strip_prefix(labels::NODE_ROLE_PREFIX))

@@ -66,11 +66,7 @@ pub(super) fn all(
 pub(super) fn control_plane_takes_pods(nodes: &[NodePlan]) -> bool {
     let mut masters = nodes
         .iter()
-        .filter(|node| {
-            node.labels
-                .iter()
-                .any(|label| label == labels::CONTROL_PLANE)
-        })
+        .filter(|node| node.labels.contains_key(labels::CONTROL_PLANE))
         .peekable();
     masters.peek().is_some()
         && masters.all(|node| node.taints.iter().all(|taint| taint.effect != "NoSchedule"))

@@ -5,6 +5,7 @@
 
 mod recorder;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -151,7 +152,7 @@ pub async fn record(plan: Plan, report: Report<'_>) -> Result<Outcome, Error> {
                 name: machine.name().to_owned(),
                 machine: machine.clone(),
                 kubelet: list.first()?.1.clone(),
-                labels: Vec::new(),
+                labels: BTreeMap::new(),
                 taints: Vec::new(),
             })
         })

@@ -129,7 +129,9 @@ pub(super) fn config_of(map: &ConfigMap) -> Result<KubeletPart, StepError> {
 
 /// Returns the nodes of a pool. It is an error if there are none.
 pub(super) async fn nodes_of(ctx: &Context, pool: &str) -> Result<Vec<String>, StepError> {
-    let params = ListParams::default().labels(&api::labels::node_role(pool));
+    let (key, value) = ctx.facts().environment.platform.label_of_pool(pool);
+    let label = format!("{key}={value}");
+    let params = ListParams::default().labels(&label);
     let nodes: Vec<_> = Api::<Node>::all(ctx.client())
         .list(&params)
         .await?
@@ -138,10 +140,7 @@ pub(super) async fn nodes_of(ctx: &Context, pool: &str) -> Result<Vec<String>, S
         .map(ResourceExt::name_any)
         .collect();
     if nodes.is_empty() {
-        return Err(StepError::fail(format!(
-            "no node has the label {}",
-            api::labels::node_role(pool)
-        )));
+        return Err(StepError::fail(format!("no node has the label {label}")));
     }
     ctx.recorder.saw(nodes.join(", "));
     Ok(nodes)

@@ -80,7 +80,7 @@ pub(super) async fn environment(client: &Client, place: Place) -> Result<Environ
 }
 
 /// Returns the kind of cluster. A hosted one has kinds of `OpenShift`, but no machine config pools that the operator goes by (operator.md 2.1).
-async fn platform(client: &Client) -> Result<Platform, StepError> {
+pub(super) async fn platform(client: &Client) -> Result<Platform, StepError> {
     if has_group(client, config::GROUP).await? {
         let found = Api::<Infrastructure>::all(client.clone());
         let found = found.get_opt(config::CLUSTER).await?;
@@ -169,25 +169,8 @@ mod tests {
         #[case] topology: &'static str,
         #[case] expected: Platform,
     ) {
-        let (client, _) = testing::client(move |_, path| {
-            let groups = groups.iter().map(|group| {
-                let version = json!({"groupVersion": format!("{group}/v1"), "version": "v1"});
-                json!({"name": group, "versions": [version], "preferredVersion": version})
-            });
-            match path {
-                "/apis" => (
-                    200,
-                    json!({"apiVersion": "v1", "kind": "APIGroupList", "groups": groups.collect::<Vec<_>>()}),
-                ),
-                _ => (
-                    200,
-                    json!({
-                        "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure",
-                        "metadata": {"name": "cluster"}, "spec": {}, "status": {"controlPlaneTopology": topology},
-                    }),
-                ),
-            }
-        });
+        let (client, _) =
+            testing::client(move |_, path| (200, testing::platform(path, groups, topology)));
         assert_eq!(platform(&client).await.expect("it is told"), expected);
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use api::labels::HYPERSHIFT_NODE_POOL;
 use api::names;
 use api::operator::v1::{
     NodeGroup, NodeGroupConfig, NumaResourcesOperator, NumaResourcesOperatorSpec,
@@ -13,8 +14,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 
-use super::Options;
+use super::{Options, connect};
 use crate::context::RUN_LABEL;
+use crate::environment::Platform;
 use crate::images;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::{PollResult, Recorder};
@@ -187,10 +189,23 @@ async fn resources(
     Ok(())
 }
 
-/// Returns the pools that exporters are configured for: those with the suite's prefix, or all workers.
+/// Returns the pools that exporters are configured for: those with the suite's prefix, or all workers; of a hosted cluster all node pools.
 pub(super) async fn pools(client: &Client) -> Result<BTreeSet<String>, StepError> {
     let nodes = Api::<Node>::all(client.clone());
     let nodes = nodes.list_metadata(&ListParams::default()).await?.items;
+    if connect::platform(client).await? == Platform::Hypershift {
+        let pools = nodes
+            .iter()
+            .map(|node| node.labels().get(HYPERSHIFT_NODE_POOL));
+        let pools: BTreeSet<String> = pools.flatten().cloned().collect();
+        if pools.is_empty() {
+            return Err(StepError::fail(format!(
+                "no node of the hosted cluster has the label {HYPERSHIFT_NODE_POOL}, by which exporters find the nodes of their pool: the platform \
+                 sets it; to run without it, label the nodes"
+            )));
+        }
+        return Ok(pools);
+    }
     let role = api::labels::node_role(POOL_PREFIX);
     let mut pools: BTreeSet<String> = nodes
         .iter()

@@ -1,14 +1,18 @@
 //! On `OpenShift` the operator learns the kubelets' settings from `KubeletConfig` objects. Where the suite installs the stack and there are
-//! none, each pool gets one with the settings that its kubelets already have.
+//! none, each pool gets one with the settings that its kubelets already have. Into a hosted cluster they come from outside, so there they have to
+//! be there before.
 
-use api::openshift::machine_config::{GROUP, KubeletConfig};
-use k8s_openapi::api::core::v1::Node;
+use api::labels::{HYPERSHIFT_KUBELET_CONFIG, HYPERSHIFT_NODE_POOL};
+use api::names::HYPERSHIFT_CONFIG_NAMESPACE;
+use api::openshift::machine_config::KubeletConfig;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::{Options, connect, install};
 use crate::context::RUN_LABEL;
+use crate::environment::Platform;
 use crate::ledger::ObjectRef;
 use crate::machine_pools;
 use crate::recorder::Recorder;
@@ -22,24 +26,51 @@ const FIELDS: [&str; 4] = [
     "topologyManagerScope",
 ];
 
-/// Creates the missing objects, and waits until the kubelets run with them.
+/// The title of the step.
+const TITLE: &str = "each pool has the configuration of its kubelets";
+
+/// Creates the missing objects, and waits until the kubelets run with them. In a hosted cluster none may be missing.
 pub(super) async fn configured(
     options: &Options,
     recorder: &Recorder,
     client: &Client,
 ) -> Result<(), StepError> {
-    let is_there = connect::has_group(client, GROUP).await?;
-    if !is_there || !machine_pools::kubelet_configs(client).await?.is_empty() {
-        return Ok(());
+    match connect::platform(client).await? {
+        Platform::Kubernetes => Ok(()),
+        Platform::Hypershift => recorder.step(TITLE, all_are_told(client)).await,
+        Platform::Openshift if !machine_pools::kubelet_configs(client).await?.is_empty() => Ok(()),
+        Platform::Openshift => {
+            let each = async {
+                for pool in install::pools(client).await? {
+                    configure(options, recorder, client, &pool).await?;
+                }
+                Ok(())
+            };
+            recorder.step(TITLE, each).await
+        }
     }
-    recorder
-        .step("each pool has the configuration of its kubelets", async {
-            for pool in install::pools(client).await? {
-                configure(options, recorder, client, &pool).await?;
-            }
-            Ok(())
-        })
-        .await
+}
+
+/// Returns an error if the platform has told nothing of some node pool's kubelets (operator.md 7).
+async fn all_are_told(client: &Client) -> Result<(), StepError> {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), HYPERSHIFT_CONFIG_NAMESPACE);
+    let told = ListParams::default().labels(HYPERSHIFT_KUBELET_CONFIG);
+    let told = maps.list_metadata(&told).await?.items;
+    let is_told = |pool: &String| {
+        let mut pools = told
+            .iter()
+            .map(|map| map.labels().get(HYPERSHIFT_NODE_POOL));
+        pools.any(|of| of == Some(pool))
+    };
+    let pools = install::pools(client).await?;
+    match pools.iter().find(|pool| !is_told(pool)) {
+        None => Ok(()),
+        Some(pool) => Err(StepError::fail(format!(
+            "no ConfigMap in namespace {HYPERSHIFT_CONFIG_NAMESPACE} has the labels {HYPERSHIFT_KUBELET_CONFIG} and \
+             {HYPERSHIFT_NODE_POOL}={pool}: give NodePool {pool} a KubeletConfig (spec.config) on the management cluster, and wait until its \
+             nodes are updated"
+        ))),
+    }
 }
 
 async fn configure(
@@ -71,4 +102,36 @@ async fn configure(
         .await?;
     let limit = options.deadlines.installed;
     machine_pools::rolled_out(recorder, client, pool, &before, limit).await
+}
+
+#[cfg(test)]
+mod tests {
+    use api::openshift::config;
+
+    use super::*;
+    use crate::testing;
+
+    fn list(pools: &[&str]) -> Value {
+        let item = |pool: &&str| json!({"metadata": {"name": pool, "labels": {HYPERSHIFT_NODE_POOL: pool}}});
+        let items: Vec<Value> = pools.iter().map(item).collect();
+        json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": items})
+    }
+
+    #[tokio::test]
+    async fn a_node_pool_of_whose_kubelets_nothing_is_told_is_named() {
+        let (client, _) = testing::client(|_, path| {
+            let answer = match path {
+                "/api/v1/nodes" => list(&["a", "b"]),
+                _ if path.ends_with("/configmaps") => list(&["a"]),
+                _ => testing::platform(path, &[config::GROUP], config::EXTERNAL),
+            };
+            (200, answer)
+        });
+        let failure = all_are_told(&client).await.expect_err("b is missing");
+        let message = failure.into_failure("").message;
+        assert!(
+            message.contains("give NodePool b a KubeletConfig"),
+            "{message}"
+        );
+    }
 }

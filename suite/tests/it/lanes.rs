@@ -16,6 +16,18 @@ use crate::harness::{describe, run_strictly, runtime};
 
 /// Flags for an `OpenShift` cluster whose control plane node is a worker, too.
 const OPENSHIFT: [&str; 3] = ["--flavour", "openshift", "--schedulable-control-plane"];
+/// Flags for a hosted cluster.
+const HYPERSHIFT: [&str; 2] = ["--flavour", "hypershift"];
+
+/// Scenarios that depend on what a hosted cluster has in place of the pools of `OpenShift`: on its node pools, on its ConfigMaps with the configuration of
+/// kubelets, and on the nodes of the schedulers. The last one is skipped there.
+const OF_HOSTED: [&str; 5] = [
+    "config/nrt-attributes",
+    "config/poolname-status",
+    "config/no-mcp-selector-hs",
+    "sched/spread-nodes",
+    "config/nro-modify",
+];
 
 /// Labels of the scenarios that CI runs on the local lane.
 const BUT_TIERS: &str = "!tier1 && !tier2 && !tier3";
@@ -30,8 +42,29 @@ fn every_scenario_is_run_on_the_embedded_lane_and_all_but_tiers_1_to_3_agree_wit
     agree("tiers", &[], &Selection::default(), &on_local);
 }
 
+#[test]
+fn scenarios_of_a_hosted_cluster_pass_there_or_are_skipped_as_listed() {
+    let selection = Selection {
+        ids: OF_HOSTED.map(str::to_owned).into(),
+        ..Selection::default()
+    };
+    all_is_as_listed("hosted", &HYPERSHIFT, &selection);
+}
+
 mod long {
     use super::*;
+
+    #[test]
+    #[ignore = "long: five minutes"]
+    fn every_scenario_passes_on_openshift_or_is_skipped_as_listed() {
+        all_is_as_listed("all-openshift", &OPENSHIFT, &Selection::default());
+    }
+
+    #[test]
+    #[ignore = "long: five minutes"]
+    fn every_scenario_passes_on_a_hosted_cluster_or_is_skipped_as_listed() {
+        all_is_as_listed("all-hosted", &HYPERSHIFT, &Selection::default());
+    }
 
     #[test]
     #[ignore = "long: ten minutes, root and the Kubernetes programs"]
@@ -66,6 +99,13 @@ fn scenarios_of_openshift_are_run_on_the_embedded_lane_and_all_but_tiers_1_to_3_
     agree("openshift-tiers", &OPENSHIFT, &selection, &on_local);
 }
 
+/// Runs scenarios on the embedded lane, where none may fail.
+fn all_is_as_listed(name: &str, flags: &[&str], selection: &Selection) {
+    let verdicts = verdicts(lane::Lane::Embedded, name, flags, selection);
+    assert_eq!(failed(&verdicts), Vec::<&String>::new());
+    assert_something_ran(&verdicts);
+}
+
 /// Runs scenarios on both lanes, on the local one possibly fewer. Those that are skipped on neither lane must have the same verdicts, and none
 /// may fail.
 fn agree(name: &str, flags: &[&str], on_embedded: &Selection, on_local: &Selection) {
@@ -86,15 +126,21 @@ fn agree(name: &str, flags: &[&str], on_embedded: &Selection, on_local: &Selecti
         .map(|(id, verdict)| format!("{id}: local {verdict}, embedded {}", embedded[id]))
         .collect();
     assert_eq!(differing, Vec::<String>::new());
-    let wrong: Vec<&String> = embedded
-        .iter()
-        .chain(&local)
-        .filter(|(_, verdict)| *verdict != "passed" && !is_skipped(verdict))
-        .map(|(id, _)| id)
-        .collect();
+    let wrong = [failed(&embedded), failed(&local)].concat();
     assert_eq!(wrong, Vec::<&String>::new());
+    assert_something_ran(&local);
+}
+
+/// Returns the scenarios that were run and did not pass.
+fn failed(verdicts: &BTreeMap<String, String>) -> Vec<&String> {
+    let did_not = |verdict: &str| verdict != "passed" && !is_skipped(verdict);
+    let wrong = verdicts.iter().filter(|(_, verdict)| did_not(verdict));
+    wrong.map(|(id, _)| id).collect()
+}
+
+fn assert_something_ran(verdicts: &BTreeMap<String, String>) {
     assert!(
-        local.values().any(|verdict| verdict == "passed"),
+        verdicts.values().any(|verdict| verdict == "passed"),
         "nothing ran"
     );
 }

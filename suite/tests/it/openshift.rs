@@ -14,7 +14,7 @@ use cluster_spec::kubelet::{KubeletSettings, TopologyPolicy, TopologyScope};
 use cluster_spec::plan::{ClusterSpec, NodePlan};
 use cluster_spec::runtime::Runtime;
 use fixtures::machines::Machine;
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{
     Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
 };
@@ -48,10 +48,12 @@ impl TestCluster {
         let dir = tempfile::tempdir().unwrap();
         let bin_dir = binaries::locate(None, |_| {}).await.unwrap();
         let machine = Machine::default_profile();
-        let nodes = vec![
-            NodePlan::control_plane(&machine),
-            NodePlan::worker(0, TopologyScope::Container, &machine),
-        ];
+        let worker = NodePlan::worker(0, TopologyScope::Container, &machine);
+        let worker = match flavour {
+            Flavour::Openshift => worker,
+            Flavour::Hypershift => worker.hosted(),
+        };
+        let nodes = vec![NodePlan::control_plane(&machine), worker];
         let spec = match lane {
             Lane::Embedded => Spec::Embedded(EmbeddedSpec {
                 flavour: Some(flavour),
@@ -75,12 +77,6 @@ impl TestCluster {
             flavour,
             _dir: dir,
         };
-        let label = json!({"metadata": {"labels": {"hypershift.openshift.io/nodePool": POOL}}});
-        let nodes: Api<Node> = Api::all(cluster.client.clone());
-        nodes
-            .patch(NODE, &PatchParams::default(), &Patch::Merge(label))
-            .await
-            .unwrap();
         cluster.install().await;
         cluster
     }

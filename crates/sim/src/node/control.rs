@@ -82,8 +82,8 @@ impl SimulatedNode {
             .plan
             .labels
             .iter()
-            .filter(|label| !present.contains_key(*label))
-            .map(|label| (label.as_str(), ""))
+            .filter(|(label, _)| !present.contains_key(*label))
+            .map(|(label, value)| (label.as_str(), value.as_str()))
             .collect();
         if missing.is_empty() {
             return Ok(None);

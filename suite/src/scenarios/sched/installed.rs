@@ -1,6 +1,6 @@
 //! The scheduler is created for its resource and deleted with it (scenarios-other.md 4.1, 4.2).
 
-use api::{conditions, labels, names};
+use api::{conditions, names};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -67,31 +67,35 @@ async fn resource_brings_the_scheduler(ctx: &Context) -> Result<(), StepError> {
         Ok(())
     })
     .await?;
-    ctx.step("the control plane has its replicas", async {
-        let params = ListParams::default().labels(labels::CONTROL_PLANE);
-        let nodes = Api::<Node>::all(ctx.client()).list(&params).await?.items;
-        let nodes: Vec<String> = nodes.iter().map(kube::ResourceExt::name_any).collect();
-        let count = replicas(&deployments(ctx).get(names::SCHEDULER).await?);
-        replicas_are(ctx, count).await?;
-        let pods = ctx.scheduler_pods().await?;
-        let wanted = if nodes.len() < REPLICATED {
-            1
-        } else {
-            REPLICATED
-        };
-        if pods.len() != wanted {
-            return Err(StepError::mismatch("replicas", wanted, pods.len()));
-        }
-        for pod in &pods {
-            let node = node_of(pod).unwrap_or_default();
-            if !nodes.iter().any(|one| one == node) {
-                let what = format!("node of {}", pod.name_any());
-                return Err(StepError::mismatch(what, nodes.join(", "), node));
+    let label = ctx.facts().environment.platform.label_of_schedulers();
+    ctx.step(
+        format!("nodes with the label {label} have its replicas"),
+        async {
+            let params = ListParams::default().labels(label);
+            let nodes = Api::<Node>::all(ctx.client()).list(&params).await?.items;
+            let nodes: Vec<String> = nodes.iter().map(kube::ResourceExt::name_any).collect();
+            let count = replicas(&deployments(ctx).get(names::SCHEDULER).await?);
+            replicas_are(ctx, count).await?;
+            let pods = ctx.scheduler_pods().await?;
+            let wanted = if nodes.len() < REPLICATED {
+                1
+            } else {
+                REPLICATED
+            };
+            if pods.len() != wanted {
+                return Err(StepError::mismatch("replicas", wanted, pods.len()));
             }
-        }
-        ctx.recorder.saw(nodes.join(", "));
-        Ok(())
-    })
+            for pod in &pods {
+                let node = node_of(pod).unwrap_or_default();
+                if !nodes.iter().any(|one| one == node) {
+                    let what = format!("node of {}", pod.name_any());
+                    return Err(StepError::mismatch(what, nodes.join(", "), node));
+                }
+            }
+            ctx.recorder.saw(nodes.join(", "));
+            Ok(())
+        },
+    )
     .await
 }
 

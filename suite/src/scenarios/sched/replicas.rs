@@ -1,6 +1,5 @@
 //! The number of the scheduler's replicas, and the nodes that they run on.
 
-use api::labels::CONTROL_PLANE;
 use api::names;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::Node;
@@ -144,21 +143,22 @@ async fn no_replica_is_left(ctx: &Context) -> Result<(), StepError> {
 }
 
 /// Runs at least two replicas, each on its own node: as many as there are, but no fewer than two. The operator allows no more replicas than
-/// nodes of the control plane (operator.md 5.5), so workers join the control plane for the time of the scenario if it has too few nodes.
+/// nodes of the control plane, of a hosted cluster than workers (operator.md 5.5). So other nodes join these for the time of the scenario if they
+/// are too few.
 pub(super) async fn several_replicas(ctx: &Context) -> Result<Several, StepError> {
     let asked_for = ctx.scheduler_resource().await?.spec.replicas;
     let before = replicas(&deployments(ctx).get(names::SCHEDULER).await?);
     let count = before.max(2);
-    ctx.step(format!("the control plane has {count} nodes"), async {
+    let label = ctx.facts().environment.platform.label_of_schedulers();
+    ctx.step(format!("{count} nodes have the label {label}"), async {
         let nodes = Api::<Node>::all(ctx.client());
         let all = nodes.list(&ListParams::default()).await?.items;
-        let is_one = |node: &&Node| node.labels().contains_key(CONTROL_PLANE);
+        let is_one = |node: &&Node| node.labels().contains_key(label);
         let missing = usize::try_from(count)
             .unwrap_or(0)
             .saturating_sub(all.iter().filter(is_one).count());
-        for worker in all.iter().filter(|node| !is_one(node)).take(missing) {
-            ctx.label_node(&worker.name_any(), CONTROL_PLANE, "")
-                .await?;
+        for other in all.iter().filter(|node| !is_one(node)).take(missing) {
+            ctx.label_node(&other.name_any(), label, "").await?;
         }
         Ok(())
     })

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use cluster_spec::kubelet::{KubeletSettings, MemoryPolicy, TopologyPolicy, TopologyScope};
-use cluster_spec::plan::{NodePlan, WORKER};
+use cluster_spec::plan::{self, NodePlan, WORKER};
 use fixtures::machines::Machine;
 
 /// Plans every worker with its own pool, because an exporter has the settings of its pool.
@@ -51,7 +51,7 @@ fn plans() -> Vec<NodePlan> {
             name: format!("worker-{index}"),
             machine: machine.clone(),
             kubelet,
-            labels: vec![WORKER.to_owned(), api::labels::node_role(pool)],
+            labels: plan::roles([WORKER, &api::labels::node_role(pool)]),
             taints: Vec::new(),
         };
     all.into_iter().enumerate().map(plan).collect()

@@ -198,13 +198,7 @@ fn startup_taint(node: &Node) -> Option<String> {
 }
 
 async fn label(api: &Api<Node>, node: &NodeHandle) -> kube::Result<()> {
-    let labels: serde_json::Map<String, serde_json::Value> = node
-        .plan()
-        .labels
-        .iter()
-        .map(|label| (label.clone(), serde_json::Value::String(String::new())))
-        .collect();
-    let patch = serde_json::json!({ "metadata": { "labels": labels } });
+    let patch = serde_json::json!({ "metadata": { "labels": node.plan().labels } });
     api.patch(node.name(), &PatchParams::default(), &Patch::Merge(&patch))
         .await?;
     Ok(())
