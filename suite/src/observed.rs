@@ -274,12 +274,15 @@ pub fn topology_of<'a>(
 
 /// Returns the first difference between two states of several nodes.
 pub fn difference(before: &[NodeTopology], after: &[NodeTopology]) -> Option<String> {
-    before
-        .iter()
-        .find_map(|old| match after.iter().find(|new| new.node == old.node) {
-            None => Some(format!("the NRT of {} is gone", old.node)),
-            Some(new) => zones_difference(old, new),
-        })
+    let of = |all: &[NodeTopology], node: &str| all.iter().position(|one| one.node == node);
+    let changed = before.iter().find_map(|old| match of(after, &old.node) {
+        None => Some(format!("the NRT of {} is gone", old.node)),
+        Some(index) => zones_difference(old, &after[index]),
+    });
+    changed.or_else(|| {
+        let new = after.iter().find(|new| of(before, &new.node).is_none())?;
+        Some(format!("the NRT of {} is new", new.node))
+    })
 }
 
 /// Checks that the pod's resources are accounted on its node: exactly these, nothing more (stricter than 7.4, which accepts

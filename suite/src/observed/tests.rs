@@ -85,6 +85,9 @@ fn the_first_difference_is_told() {
     );
     let text = difference(&[node("n", &["1c"])], &[node("m", &["1c"])]);
     assert_eq!(text.as_deref(), Some("the NRT of n is gone"));
+    let [n, m] = ["n", "m"].map(|name| node(name, &["1c"]));
+    let text = difference(std::slice::from_ref(&n), &[m, n.clone()]);
+    assert_eq!(text.as_deref(), Some("the NRT of m is new"));
 }
 
 #[test]

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use api::nrt::v1alpha2::NodeResourceTopology;
 use api::{labels, names};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 
 use super::pools::{exporters_are, machine_count, machines_are, move_node};
 use super::{ON_OPENSHIFT, pool};
 use crate::context::Context;
+use crate::context::checks::node_of;
+use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::registry::scenario;
@@ -64,6 +67,38 @@ async fn nodes(ctx: &Context) -> Result<[Vec<Node>; 2], StepError> {
     .await
 }
 
+/// Records that these nodes get NRTs, before exporters run there. Returns those of nodes that have none yet: nobody else deletes them.
+async fn plan_nrts(ctx: &Context, nodes: &[Node]) -> Result<Vec<ObjectRef>, StepError> {
+    let there = ctx.topologies().await?;
+    let names = nodes.iter().map(kube::ResourceExt::name_any);
+    let new = names.filter(|name| there.iter().all(|one| one.node != *name));
+    let new: Vec<ObjectRef> = new
+        .map(|name| ObjectRef::named::<NodeResourceTopology>(None, &name))
+        .collect();
+    for nrt in &new {
+        ctx.recorder.plan_creation(nrt)?;
+    }
+    Ok(new)
+}
+
+/// Deletes the new NRTs, once no exporter is left that would publish them again.
+async fn nrts_are_deleted(ctx: &Context, new: &[ObjectRef]) -> Result<(), StepError> {
+    let limit = ctx.deadlines().gone;
+    ctx.until("no exporter is left on their nodes", limit, async || {
+        let exporters = ctx.exporters().await?;
+        let is_there = |pod: &&Pod| new.iter().any(|nrt| node_of(pod) == Some(&nrt.name));
+        Ok(match exporters.iter().find(is_there) {
+            None => PollResult::Ready(()),
+            Some(pod) => PollResult::NotYet(format!("pod {} is there", pod.name_any())),
+        })
+    })
+    .await?;
+    for object in new.iter().cloned() {
+        ctx.undo(&Undo::Delete { object }).await?;
+    }
+    Ok(())
+}
+
 async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), StepError> {
     let [masters, workers] = nodes(ctx).await?;
     let Some(worker) = workers.first() else {
@@ -89,6 +124,7 @@ async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), StepError> 
     })
     .await?;
     let before = ctx.operator_resource().await?.spec.node_groups;
+    let new = plan_nrts(ctx, &masters).await?;
     ctx.step("both groups have their exporters", async {
         ctx.set_node_groups(&[pool(MASTER), pool(OWN)]).await?;
         ctx.operator_available().await?;
@@ -118,7 +154,8 @@ async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), StepError> 
         ctx.set_node_groups(&before).await?;
         move_node(ctx, &name, OWN, &home).await?;
         machines_are(ctx, &home, machines).await?;
-        ctx.operator_available().await
+        ctx.operator_available().await?;
+        nrts_are_deleted(ctx, &new).await
     })
     .await
 }
@@ -126,6 +163,7 @@ async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), StepError> 
 async fn second_exporter_of_a_node_waits(ctx: &Context) -> Result<(), StepError> {
     let [masters, workers] = nodes(ctx).await?;
     let before = ctx.operator_resource().await?.spec.node_groups;
+    let new = plan_nrts(ctx, &masters).await?;
     let all = masters.len() + workers.len();
     ctx.step(
         "each node has one exporter, though two groups have some of them",
@@ -161,7 +199,8 @@ async fn second_exporter_of_a_node_waits(ctx: &Context) -> Result<(), StepError>
     .await?;
     ctx.step("all is as before again", async {
         ctx.set_node_groups(&before).await?;
-        ctx.operator_available().await
+        ctx.operator_available().await?;
+        nrts_are_deleted(ctx, &new).await
     })
     .await
 }
