@@ -86,8 +86,7 @@ impl Platform {
         }
     }
 
-    /// Returns the label of the nodes that the replicas of the scheduler run on: the nodes of a hosted cluster have no control plane
-    /// (operator.md 5.5).
+    /// Returns the label of the nodes that the operator counts for the replicas of the scheduler (operator.md 5.5).
     pub fn label_of_schedulers(self) -> &'static str {
         match self {
             Self::Hypershift => labels::WORKER,
