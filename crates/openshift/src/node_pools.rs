@@ -66,6 +66,6 @@ mod tests {
         });
         let expected = [("numa-container", "container"), ("numa-pod", "pod")];
         let expected = expected.map(|(pool, scope)| (json!(pool), json!(scope)));
-        assert_eq!(Vec::from_iter(scopes), expected);
+        assert_eq!(scopes.collect::<Vec<_>>(), expected);
     }
 }
