@@ -209,6 +209,8 @@ const RULES: &[Rule] = &[
             "manifests",
             "oci-archive",
             "programs",
+            // the event log, from which it learns which scenarios failed
+            "reports",
         ],
     ),
 ];

@@ -1,4 +1,4 @@
-//! Automation of the workspace: code generation with drift check, checks of layers and citations, tests.
+//! Automation of the workspace: code generation with drift check, checks of layers and citations, tests, mutants.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ mod compatibility;
 mod forward;
 mod image;
 mod layers;
+mod mutants;
 mod protos;
 mod test;
 mod units;
@@ -50,6 +51,8 @@ enum Command {
     Image(image::Args),
     /// Checks that every package uses only what its layer allows.
     Layers,
+    /// Builds deliberate faults into the programs one at a time, and tells which scenarios of the suite notice each.
+    Mutants(mutants::Args),
     /// Generates the gRPC code from the interface definitions.
     Protos {
         /// Changes nothing; fails and names the files that differ.
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Compatibility { check } => compatibility::run(check),
         Command::Image(args) => image::run(&args),
         Command::Layers => layers::run(),
+        Command::Mutants(args) => mutants::run(&args),
         Command::Protos { check } => protos::run(check),
         Command::Record(args) => return forward::run("judges", args),
         Command::Test(args) => test::run(&args),

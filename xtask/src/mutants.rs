@@ -1,0 +1,312 @@
+//! The proof that the suite notices faults: deliberate ones are built into the programs one at a time, and the suite has to fail.
+//!
+//! The edits are a committed list ([`list`]); no product has a switch for one. Each is made in a copy of the sources with a build of its own
+//! ([`tree`]), so no build that anybody else uses has it. The suite that judges ([`stage`]) and the cluster that it brings up are built
+//! without any. What became of each mutant is kept ([`results`]) and rendered ([`table`]).
+
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail, ensure};
+use programs::console::note;
+
+use crate::cargo;
+
+mod list;
+mod results;
+mod stage;
+mod table;
+mod tree;
+
+use list::Mutant;
+use results::{Record, Results, Totals};
+use stage::{Stage, Trial};
+use tree::Tree;
+
+/// The page of the results.
+const PAGE: &str = "docs/mutants.md";
+
+/// Which mutants are run, and how.
+#[derive(Clone, Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
+pub(crate) struct Args {
+    /// Only mutants with one of these in their name [default: all]
+    #[arg(value_name = "FILTER")]
+    filters: Vec<String>,
+    /// Print the selected mutants and run none
+    #[arg(long)]
+    list: bool,
+    /// Run none; fail unless every edit fits the sources
+    #[arg(long, conflicts_with = "list")]
+    check: bool,
+    /// Run none; fail unless every selected mutant compiles
+    #[arg(long, conflicts_with_all = ["list", "check"])]
+    compile_only: bool,
+    /// Run only the scenarios of tier 0
+    #[arg(long)]
+    tier0: bool,
+    /// Do not run again what has a result on the same sources
+    #[arg(long)]
+    resume: bool,
+    /// Run none; write docs/mutants.md from the latest results
+    #[arg(long, conflicts_with_all = ["filters", "list", "check", "compile_only", "tier0", "resume"])]
+    table: bool,
+}
+
+impl Args {
+    fn stages(&self) -> &'static [Stage] {
+        if self.tier0 {
+            &[Stage::Tier0]
+        } else {
+            &Stage::ALL
+        }
+    }
+
+    fn selects(&self, mutant: &Mutant) -> bool {
+        self.filters.is_empty()
+            || self
+                .filters
+                .iter()
+                .any(|filter| mutant.name.contains(filter))
+    }
+}
+
+/// Runs the selected mutants and prints `mutants: N caught, N not caught` last.
+///
+/// # Errors
+/// Returns an error if the list does not fit the sources, a mutant does not compile, a run without any fault fails, or the suite notices too
+/// few of the faults.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = root.canonicalize().context("finding the workspace")?;
+    let mutants = list::read(&root)?;
+    let wrong = list::check(&root, &mutants);
+    ensure!(
+        wrong.is_empty(),
+        "{} thing(s) are wrong with the list of mutants:\n  {}",
+        wrong.len(),
+        wrong.join("\n  ")
+    );
+    if args.check {
+        note(&format!("{} mutants fit the sources", mutants.len()));
+        return Ok(());
+    }
+    let selected: Vec<&Mutant> = mutants
+        .iter()
+        .filter(|mutant| args.selects(mutant))
+        .collect();
+    ensure!(
+        !selected.is_empty(),
+        "no mutant has {} in its name; --list shows them",
+        args.filters.join(" or ")
+    );
+    if args.list {
+        return print(&selected);
+    }
+    let dir = cargo::target_dir()?.join("mutants");
+    std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    let mut results = Results::read(&dir.join("results.jsonl"));
+    if args.table {
+        return write_table(&root, &mutants, &results);
+    }
+    let tree = Tree::prepare(&root, &dir)?;
+    if args.compile_only {
+        return compile(&tree, &selected);
+    }
+    let runner = Runner {
+        tree: &tree,
+        runs: &dir.join("runs"),
+        args,
+    };
+    runner.run(&selected, &mut results)?;
+    let stages = args.stages();
+    let records = selected
+        .iter()
+        .map(|mutant| (*mutant, results.on(Some(mutant), tree.digest())));
+    let totals = Totals::of(records, stages);
+    conclude(&totals, args)
+}
+
+fn print(mutants: &[&Mutant]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for mutant in mutants {
+        writeln!(
+            out,
+            "{}\t{}\t{}\t{}",
+            mutant.name,
+            mutant.source.text(),
+            mutant.file,
+            mutant.why
+        )?;
+    }
+    Ok(())
+}
+
+fn write_table(root: &Path, mutants: &[Mutant], results: &Results) -> anyhow::Result<()> {
+    let records = mutants
+        .iter()
+        .map(|mutant| (mutant, results.latest(mutant)));
+    let page = table::render(records);
+    std::fs::write(root.join(PAGE), page).with_context(|| format!("writing {PAGE}"))?;
+    note(&format!("{PAGE}: {} mutants", mutants.len()));
+    Ok(())
+}
+
+/// Compiles each mutant, and names those that do not.
+fn compile(tree: &Tree, mutants: &[&Mutant]) -> anyhow::Result<()> {
+    tree.check().context("the sources without an edit")?;
+    let mut failed = Vec::new();
+    for (number, mutant) in (1..).zip(mutants) {
+        tree.apply(mutant)?;
+        let checked = tree.check();
+        tree.revert(mutant)?;
+        let result = match checked {
+            Ok(()) => "compiles".to_owned(),
+            Err(error) => {
+                failed.push(mutant.name.as_str());
+                format!("does not compile: {error:#}")
+            }
+        };
+        note(&format!(
+            "[{number}/{}] {}: {result}",
+            mutants.len(),
+            mutant.name
+        ));
+    }
+    ensure!(
+        failed.is_empty(),
+        "{} mutants do not compile: {}",
+        failed.len(),
+        failed.join(", ")
+    );
+    Ok(())
+}
+
+/// Fails when the suite noticed too little. What only some mutants show says nothing about shares.
+fn conclude(totals: &Totals, args: &Args) -> anyhow::Result<()> {
+    note(&format!(
+        "mutants: {} caught, {} of them by tier 0, {} not caught",
+        totals.by_any,
+        totals.by_tier0,
+        totals.all - totals.by_any
+    ));
+    if !args.filters.is_empty() {
+        ensure!(
+            args.tier0 || totals.unexplained.is_empty(),
+            "not caught: {}",
+            totals.unexplained.join(", ")
+        );
+        return Ok(());
+    }
+    let short = totals.shortfalls(args.stages());
+    ensure!(short.is_empty(), "{}", short.join("\n  "));
+    Ok(())
+}
+
+/// Builds and runs mutants.
+#[derive(Clone, Copy, Debug)]
+struct Runner<'a> {
+    tree: &'a Tree,
+    /// Directory with the reports of the runs.
+    runs: &'a Path,
+    args: &'a Args,
+}
+
+impl Runner<'_> {
+    /// Runs the suite on a build without a fault, then on one build for each mutant.
+    fn run(&self, mutants: &[&Mutant], results: &mut Results) -> anyhow::Result<()> {
+        note("building the suite and the programs without a fault");
+        self.tree.build_judge()?;
+        let control = self.examine(None, results).context("the control run")?;
+        if let Some(seen) = control.caught() {
+            let failed: Vec<&str> = seen.failed.iter().map(String::as_str).collect();
+            bail!(
+                "the run without a fault fails ({}), so no mutant can be counted: make {} green first",
+                failed.join(", "),
+                seen.stage.name()
+            );
+        }
+        let mut broken = Vec::new();
+        for (number, mutant) in (1..).zip(mutants) {
+            let started = Instant::now();
+            let result = match self.examine(Some(mutant), results) {
+                Ok(record) => verdict(&record),
+                Err(error) => {
+                    broken.push(mutant.name.as_str());
+                    format!("no result: {error:#}")
+                }
+            };
+            note(&format!(
+                "[{number}/{}] {}: {result} ({} s)",
+                mutants.len(),
+                mutant.name,
+                started.elapsed().as_secs()
+            ));
+        }
+        ensure!(
+            broken.is_empty(),
+            "{} mutants have no result: {}",
+            broken.len(),
+            broken.join(", ")
+        );
+        Ok(())
+    }
+
+    /// Builds and runs one mutant, or the programs without a fault, as far as there is no result yet. Stops at the first stage that fails.
+    fn examine(&self, mutant: Option<&Mutant>, results: &mut Results) -> anyhow::Result<Record> {
+        let former = results.on(mutant, self.tree.digest());
+        let mut record = former
+            .filter(|_| self.args.resume)
+            .cloned()
+            .unwrap_or_else(|| Record::new(mutant, self.tree.digest()));
+        let left = record.left(self.args.stages());
+        if left.is_empty() {
+            return Ok(record);
+        }
+        self.build(mutant)?;
+        let artifacts = self.runs.join(&record.name);
+        let trial = Trial {
+            suite: &self.tree.suite(),
+            bin_dir: &self.tree.bin_dir(),
+            artifacts: &artifacts,
+        };
+        for stage in left {
+            note(&format!("{}: {}", record.name, stage.name()));
+            let seen = trial.run(stage)?;
+            record.seen.retain(|former| former.stage != stage);
+            record.seen.push(seen);
+            results.add(record.clone())?;
+            if record.caught().is_some() {
+                break;
+            }
+        }
+        Ok(record)
+    }
+
+    /// Builds the programs with an edit, and undoes it at once: what is built is all that the runs need.
+    fn build(&self, mutant: Option<&Mutant>) -> anyhow::Result<()> {
+        let Some(mutant) = mutant else {
+            return self.tree.build();
+        };
+        self.tree.apply(mutant)?;
+        let built = self.tree.build();
+        self.tree.revert(mutant)?;
+        built.with_context(|| format!("{} does not compile: mend the edit", mutant.name))
+    }
+}
+
+/// Returns what became of a mutant, for people.
+fn verdict(record: &Record) -> String {
+    match record.caught() {
+        Some(seen) => {
+            let failed: Vec<&str> = seen.failed.iter().map(String::as_str).collect();
+            format!("caught by {}: {}", seen.stage.name(), failed.join(", "))
+        }
+        None if record.seen.iter().all(|seen| seen.whole) => "not caught".to_owned(),
+        None => "not caught, and a run took too long and was stopped: it is no result".to_owned(),
+    }
+}

@@ -1,0 +1,232 @@
+//! A run of the suite against one build of the stack: which scenarios fail.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use reports::event::{self, Event};
+use reports::log;
+use serde::{Deserialize, Serialize};
+use wait_timeout::ChildExt as _;
+
+/// A run in which so many scenarios failed has noticed the fault; the others would only take time.
+const ENOUGH: usize = 5;
+/// How often the event log of a run is read.
+const LOOK: Duration = Duration::from_secs(2);
+/// How long a run that was asked to stop has for its tear-down.
+const GRACE: Duration = Duration::from_mins(2);
+/// Variables that the suite reads; none of the caller's is meant for these runs.
+const VARIABLES: [&str; 4] = ["KUBECONFIG", "NUMARESOURCES_", "KUBEBUILDER_ASSETS", "E2E_"];
+
+/// A part of the catalogue, in the order in which they run: a mutant that one catches does not meet the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Stage {
+    /// The scenarios of tier 0.
+    Tier0,
+    /// All others.
+    Others,
+    /// What needs OpenShift.
+    Openshift,
+    /// What needs a hosted OpenShift.
+    Hypershift,
+}
+
+impl Stage {
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Tier0, Self::Others, Self::Openshift, Self::Hypershift];
+
+    /// Returns the name for people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tier0 => "tier 0",
+            Self::Others => "the others",
+            Self::Openshift => "OpenShift",
+            Self::Hypershift => "hosted OpenShift",
+        }
+    }
+
+    fn directory(self) -> &'static str {
+        match self {
+            Self::Tier0 => "tier0",
+            Self::Others => "others",
+            Self::Openshift => "openshift",
+            Self::Hypershift => "hypershift",
+        }
+    }
+
+    /// Returns the arguments that select it and its cluster.
+    pub(crate) fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Tier0 => &["--label", "tier0"],
+            Self::Others => &["--label", "!tier0"],
+            Self::Openshift => &[
+                "--flavour",
+                "openshift",
+                "--schedulable-control-plane",
+                "--focus",
+                "^(config|install|tls|uninstall|upgrade)/",
+            ],
+            Self::Hypershift => &["--flavour", "hypershift", "--focus", "^(config|install)/"],
+        }
+    }
+
+    /// Returns the time after which a run hangs: several times what a run takes in which nothing fails.
+    fn limit(self) -> Duration {
+        match self {
+            Self::Tier0 | Self::Hypershift => Duration::from_mins(20),
+            Self::Others | Self::Openshift => Duration::from_mins(60),
+        }
+    }
+}
+
+/// What a run has shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    /// Which part of the catalogue it was.
+    pub(crate) stage: Stage,
+    /// The scenarios that failed, and the phases: `set-up`, `stack`, `tear-down`.
+    pub(crate) failed: BTreeSet<String>,
+    /// Whether it came to its end.
+    pub(crate) whole: bool,
+}
+
+/// A run of the suite that is to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trial<'a> {
+    /// The suite's program.
+    pub(crate) suite: &'a Path,
+    /// Directory of the programs under test.
+    pub(crate) bin_dir: &'a Path,
+    /// Directory for reports.
+    pub(crate) artifacts: &'a Path,
+}
+
+impl Trial<'_> {
+    /// Runs a part of the catalogue, until enough scenarios have failed or its time is over.
+    ///
+    /// # Errors
+    /// Returns an error if the run says nothing about the programs: it cannot be started, or it ended without a reason.
+    pub(crate) fn run(&self, stage: Stage) -> anyhow::Result<Seen> {
+        let dir = self.artifacts.join(stage.directory());
+        // of a run before
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+        let output = dir.join("output.txt");
+        let out =
+            File::create(&output).with_context(|| format!("creating {}", output.display()))?;
+        let mut child = self
+            .command(stage, &dir, out)?
+            .spawn()
+            .with_context(|| format!("starting {}", self.suite.display()))?;
+        let events = dir.join("nrop/events.jsonl");
+        let ended = watch(&mut child, &events, stage.limit());
+        if ended.is_err() {
+            // nothing that was started may outlive the error
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let ended = ended?;
+        let failed = failed(&events);
+        let whole = ended.is_some_and(|status| matches!(status.code(), Some(0..=2)));
+        if failed.is_empty() && ended.is_some_and(|status| !status.success()) {
+            bail!(
+                "a run of {} ended without a scenario that failed: look at {} and run it again",
+                stage.name(),
+                output.display()
+            );
+        }
+        Ok(Seen {
+            stage,
+            failed,
+            whole,
+        })
+    }
+
+    fn command(&self, stage: Stage, dir: &Path, out: File) -> anyhow::Result<Command> {
+        let mut command = Command::new(self.suite);
+        for (name, _) in std::env::vars_os() {
+            let is_of_suite = name
+                .to_str()
+                .is_some_and(|name| VARIABLES.iter().any(|variable| name.starts_with(variable)));
+            if is_of_suite {
+                command.env_remove(name);
+            }
+        }
+        command
+            .args(["--cluster", "embedded", "--no-color", "--bin-dir"])
+            .arg(self.bin_dir)
+            .arg("--artifacts")
+            .arg(dir)
+            .args(stage.arguments())
+            .stdin(Stdio::null())
+            .stderr(out.try_clone().context("sharing the output of a run")?)
+            .stdout(out);
+        Ok(command)
+    }
+}
+
+/// Waits for the end of a run, and stops it when it has shown enough or takes too long. Returns how it ended, or None if it was stopped.
+fn watch(child: &mut Child, events: &Path, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
+    let late = Instant::now() + limit;
+    loop {
+        let ended = child.wait_timeout(LOOK).context("waiting for the suite")?;
+        if ended.is_some() {
+            return Ok(ended);
+        }
+        if Instant::now() > late || failed(events).len() >= ENOUGH {
+            return stop(child).map(|()| None);
+        }
+    }
+}
+
+/// Asks a run to stop, and ends it if it does not. Its cluster ends with it.
+fn stop(child: &mut Child) -> anyhow::Result<()> {
+    let pid = i32::try_from(child.id()).context("a process has a number")?;
+    // it may have ended just now
+    let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    if child
+        .wait_timeout(GRACE)
+        .context("waiting for the suite")?
+        .is_none()
+    {
+        child.kill().context("ending the suite")?;
+        child.wait().context("waiting for the suite")?;
+    }
+    Ok(())
+}
+
+/// Returns what has failed so far, as the event log has it. A log that is not there yet has nothing.
+fn failed(events: &Path) -> BTreeSet<String> {
+    let Ok(log) = log::read(events) else {
+        return BTreeSet::new();
+    };
+    log.records
+        .into_iter()
+        .filter_map(|record| match record.event {
+            Event::ScenarioFinished {
+                scenario, verdict, ..
+            } if verdict.is_failed() => Some(scenario.id),
+            Event::PhaseFailed { unit, .. } => Some(phase(&unit).to_owned()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Returns a phase by the name of its kind, whichever of the run's clusters it was on.
+fn phase(unit: &str) -> &str {
+    if event::is_setup(unit) {
+        "set-up"
+    } else if event::is_stack(unit) {
+        "stack"
+    } else if event::is_phase(unit) {
+        "tear-down"
+    } else {
+        unit
+    }
+}
