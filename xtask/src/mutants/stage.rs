@@ -70,9 +70,9 @@ impl Stage {
                 "openshift",
                 "--schedulable-control-plane",
                 "--focus",
-                "^(config|install|tls|uninstall|upgrade)/",
+                "^(config|tls|upgrade)/",
             ],
-            Self::Hypershift => &["--flavour", "hypershift", "--focus", "^(config|install)/"],
+            Self::Hypershift => &["--flavour", "hypershift", "--focus", "^config/"],
         }
     }
 
@@ -80,7 +80,7 @@ impl Stage {
     fn limit(self) -> Duration {
         match self {
             Self::Tier0 | Self::Hypershift => Duration::from_mins(20),
-            Self::Others | Self::Openshift => Duration::from_mins(60),
+            Self::Others | Self::Openshift => Duration::from_hours(1),
         }
     }
 }

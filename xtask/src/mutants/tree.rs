@@ -16,6 +16,7 @@ const MUTATED: [&str; 2] = ["numaresources-operator", "numaresources-scheduler"]
 const CLEAN: [&str; 2] = ["numaresources-testbed", "numaresources-tests"];
 /// What of the tree has no part in a verdict.
 const WITHOUT_EFFECT: [&str; 4] = ["bench/", "docs/", "judges/", "xtask/"];
+const MARKDOWN: &str = ".md";
 /// How many lines of a compiler's messages are shown.
 const SHOWN: usize = 30;
 
@@ -213,7 +214,7 @@ fn tracked(root: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 fn has_effect(name: &str) -> bool {
-    !name.ends_with(".md") && !WITHOUT_EFFECT.iter().any(|dir| name.starts_with(dir))
+    !name.ends_with(MARKDOWN) && !WITHOUT_EFFECT.iter().any(|dir| name.starts_with(dir))
 }
 
 fn write_if_other(path: &Path, content: &[u8]) -> anyhow::Result<()> {
