@@ -230,6 +230,7 @@ impl Runner<'_> {
                 seen.stage.name()
             );
         }
+        note("control: nothing fails");
         let mut broken = Vec::new();
         for (number, mutant) in (1..).zip(mutants) {
             let started = Instant::now();

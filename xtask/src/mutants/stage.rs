@@ -230,3 +230,98 @@ fn phase(unit: &str) -> &str {
         unit
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use reports::event::{Failure, ScenarioInfo, Verdict};
+    use reports::log::Writer;
+    use reports::stream::Stream;
+
+    use super::*;
+
+    fn write(events: &Path, list: impl IntoIterator<Item = Event>) {
+        let log = Writer::create(events).expect("a log");
+        let stream = Stream::new(vec![Box::new(log)]);
+        for event in list {
+            stream.emit(event);
+        }
+    }
+
+    fn finished(id: &str, verdict: Verdict) -> Event {
+        Event::ScenarioFinished {
+            scenario: ScenarioInfo {
+                id: id.to_owned(),
+                ..ScenarioInfo::default()
+            },
+            verdict,
+            duration_ms: 1,
+        }
+    }
+
+    fn phase_failed(unit: &str) -> Event {
+        Event::PhaseFailed {
+            unit: unit.to_owned(),
+            failure: Failure::default(),
+        }
+    }
+
+    #[test]
+    fn scenarios_and_phases_that_failed_are_named_and_others_are_not() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let events = dir.path().join("events.jsonl");
+        assert!(failed(&events).is_empty(), "there is no log yet");
+        let interrupted = Verdict::Interrupted {
+            reason: "stopped".to_owned(),
+        };
+        write(
+            &events,
+            [
+                finished("tmpol/a", Verdict::Passed),
+                finished("tmpol/b", Verdict::Failed(Failure::default())),
+                finished("tmpol/c", interrupted),
+                phase_failed("setup 2"),
+                phase_failed("stack"),
+                phase_failed("teardown"),
+            ],
+        );
+        let names: Vec<String> = failed(&events).into_iter().collect();
+        assert_eq!(names, ["set-up", "stack", "tear-down", "tmpol/b"]);
+    }
+
+    fn sleeping() -> Child {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("600").spawn().expect("a process")
+    }
+
+    #[test]
+    fn a_run_that_takes_too_long_is_stopped() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let mut child = sleeping();
+        let ended = watch(&mut child, &dir.path().join("none"), Duration::ZERO);
+        assert_eq!(ended.expect("watched"), None);
+        assert!(child.try_wait().expect("waited for").is_some());
+    }
+
+    #[test]
+    fn a_run_is_stopped_when_enough_scenarios_have_failed() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let events = dir.path().join("events.jsonl");
+        let fails = |number| {
+            let verdict = Verdict::Failed(Failure::default());
+            finished(&format!("tmpol/{number}"), verdict)
+        };
+        write(&events, (0..ENOUGH).map(fails));
+        let mut child = sleeping();
+        let ended = watch(&mut child, &events, Duration::from_hours(1));
+        assert_eq!(ended.expect("watched"), None);
+    }
+
+    #[test]
+    fn a_run_that_ends_by_itself_tells_how() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let mut child = Command::new("false").spawn().expect("a process");
+        let ended = watch(&mut child, dir.path(), Duration::from_hours(1));
+        let status = ended.expect("watched").expect("it ended by itself");
+        assert_eq!(status.code(), Some(1));
+    }
+}
