@@ -33,13 +33,10 @@ pub(crate) enum Stage {
     Others,
     /// What needs OpenShift.
     Openshift,
-    /// What needs a hosted OpenShift.
-    Hypershift,
 }
 
 impl Stage {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Tier0, Self::Others, Self::Openshift, Self::Hypershift];
+    pub(crate) const ALL: [Self; 3] = [Self::Tier0, Self::Others, Self::Openshift];
 
     /// Returns the name for people.
     pub(crate) fn name(self) -> &'static str {
@@ -47,7 +44,6 @@ impl Stage {
             Self::Tier0 => "tier 0",
             Self::Others => "the others",
             Self::Openshift => "OpenShift",
-            Self::Hypershift => "hosted OpenShift",
         }
     }
 
@@ -56,7 +52,6 @@ impl Stage {
             Self::Tier0 => "tier0",
             Self::Others => "others",
             Self::Openshift => "openshift",
-            Self::Hypershift => "hypershift",
         }
     }
 
@@ -72,14 +67,13 @@ impl Stage {
                 "--focus",
                 "^(config|tls|upgrade)/",
             ],
-            Self::Hypershift => &["--flavour", "hypershift", "--focus", "^config/"],
         }
     }
 
     /// Returns the time after which a run hangs: several times what a run takes in which nothing fails.
     fn limit(self) -> Duration {
         match self {
-            Self::Tier0 | Self::Hypershift => Duration::from_mins(20),
+            Self::Tier0 => Duration::from_mins(20),
             Self::Others | Self::Openshift => Duration::from_hours(1),
         }
     }

@@ -175,6 +175,8 @@ impl Tree {
             .current_dir(self.dir.join("tree"))
             .env("CARGO_TARGET_DIR", self.build_dir())
             .env("CARGO_TERM_COLOR", "never")
+            // an edit changes one function of a package, and the next build undoes it again
+            .env("CARGO_INCREMENTAL", "1")
             .output()
             .with_context(|| format!("starting cargo {command}"))?;
         if output.status.success() {
