@@ -167,7 +167,7 @@ async fn resources(
 ) -> Result<(), StepError> {
     let operators: Api<NumaResourcesOperator> = Api::all(client.clone());
     if operators.get_opt(names::OPERATOR_CR).await?.is_none() {
-        let pools = pools(client).await?;
+        let pools = pools(client, connect::platform(client).await?).await?;
         let spec = NumaResourcesOperatorSpec {
             node_groups: pools.iter().map(|pool| group(pool)).collect(),
             ..NumaResourcesOperatorSpec::default()
@@ -190,10 +190,13 @@ async fn resources(
 }
 
 /// Returns the pools that exporters are configured for: those with the suite's prefix, or all workers; of a hosted cluster all node pools.
-pub(super) async fn pools(client: &Client) -> Result<BTreeSet<String>, StepError> {
+pub(super) async fn pools(
+    client: &Client,
+    platform: Platform,
+) -> Result<BTreeSet<String>, StepError> {
     let nodes = Api::<Node>::all(client.clone());
     let nodes = nodes.list_metadata(&ListParams::default()).await?.items;
-    if connect::platform(client).await? == Platform::Hypershift {
+    if platform == Platform::Hypershift {
         let pools = nodes
             .iter()
             .map(|node| node.labels().get(HYPERSHIFT_NODE_POOL));

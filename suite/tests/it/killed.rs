@@ -39,12 +39,12 @@ mod long {
     }
 }
 
-/// Runs `cleanup`, and again if it asks for that: a run that was killed before its Lease named its ledger counts as alive until the Lease is over.
-async fn clean_up(given: &Given) {
-    let output = eventually("the cluster is put back", TIMEOUT, async || {
-        let output = given.run(&["cleanup"]).await;
+/// Runs a command, and again while it says this: a run that was killed before its Lease named its ledger counts as alive until the Lease is over.
+async fn succeeds_once_free(given: &Given, arguments: &[&str], busy: &str) {
+    let output = eventually("the killed run counts as dead", TIMEOUT, async || {
+        let output = given.run(arguments).await;
         let text = transcript(&output);
-        if text.contains("repeat this in half a minute") {
+        if text.contains(busy) {
             return Err(text);
         }
         Ok(output)
@@ -74,19 +74,10 @@ async fn kill(given: Given) {
             run.start_kill().expect("it runs");
         }
         ended(run).await;
-        clean_up(&given).await;
+        succeeds_once_free(&given, &["cleanup"], "repeat this in half a minute").await;
         are_as_before(&given, &before).await;
     }
-    let next = eventually("the next run may use the cluster", TIMEOUT, async || {
-        let output = given.run(&SCENARIOS[..1]).await;
-        let text = transcript(&output);
-        // the last one may have been killed before it named its ledger
-        if text.contains("uses this cluster: it renewed") {
-            return Err(text);
-        }
-        Ok(output)
-    });
-    has_code(&next.await, 0);
+    succeeds_once_free(&given, &SCENARIOS[..1], "uses this cluster: it renewed").await;
     are_as_before(&given, &before).await;
     given.down();
 }
