@@ -9,7 +9,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
+use data_encoding::HEXLOWER;
 use programs::console::note;
+use sha2::{Digest as _, Sha256};
 
 use crate::cargo;
 
@@ -72,6 +74,22 @@ impl Args {
                 .filters
                 .iter()
                 .any(|filter| mutant.name.contains(filter))
+    }
+}
+
+/// Identifies a list of texts. Each counts with its length, so that no two lists look the same when they are joined.
+#[derive(Debug, Default)]
+struct Digest(Sha256);
+
+impl Digest {
+    fn add(&mut self, part: &[u8]) {
+        self.0.update(part.len().to_le_bytes());
+        self.0.update(part);
+    }
+
+    /// Returns the first eight bytes in hexadecimal digits.
+    fn text(self) -> String {
+        HEXLOWER.encode(&self.0.finalize()[..8])
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::{Component, Path};
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
+
+use super::Digest;
 
 /// Where the lists are, one file for each product.
 const LISTS: &str = "xtask/mutants";
@@ -77,12 +78,11 @@ pub(crate) struct Mutant {
 impl Mutant {
     /// Returns what identifies the edit, whatever its name is and whatever is said about it.
     pub(crate) fn digest(&self) -> String {
-        let mut hash = Sha256::new();
+        let mut digest = Digest::default();
         for part in [&self.file, &self.find, &self.replace] {
-            hash.update(part.len().to_le_bytes());
-            hash.update(part);
+            digest.add(part.as_bytes());
         }
-        data_encoding::HEXLOWER.encode(&hash.finalize()[..8])
+        digest.text()
     }
 
     /// Returns the file's text with the fault.

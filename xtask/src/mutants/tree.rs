@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
-use sha2::{Digest as _, Sha256};
 
+use super::Digest;
 use super::list::Mutant;
 use crate::cargo;
 
@@ -36,7 +36,7 @@ impl Tree {
     /// Returns an error if git cannot be started, or a file can be neither read nor written.
     pub(crate) fn prepare(root: &Path, dir: &Path) -> anyhow::Result<Self> {
         let names = tracked(root)?;
-        let copy = dir.join("tree");
+        let copy = copy_in(dir);
         let list = dir.join("tree.files");
         let former = std::fs::read_to_string(&list).unwrap_or_default();
         for gone in former.split('\0').filter(|name| !name.is_empty()) {
@@ -45,16 +45,14 @@ impl Tree {
                 let _ = std::fs::remove_file(copy.join(gone));
             }
         }
-        let mut hash = Sha256::new();
+        let mut digest = Digest::default();
         for name in &names {
             let content =
                 std::fs::read(root.join(name)).with_context(|| format!("reading {name}"))?;
             write_if_other(&copy.join(name), &content)?;
             if has_effect(name) {
-                hash.update(name.len().to_le_bytes());
-                hash.update(name);
-                hash.update(content.len().to_le_bytes());
-                hash.update(&content);
+                digest.add(name.as_bytes());
+                digest.add(&content);
             }
         }
         std::fs::write(&list, names.join("\0"))
@@ -62,7 +60,7 @@ impl Tree {
         Ok(Self {
             root: root.to_owned(),
             dir: dir.to_owned(),
-            digest: data_encoding::HEXLOWER.encode(&hash.finalize()[..8]),
+            digest: digest.text(),
         })
     }
 
@@ -86,18 +84,7 @@ impl Tree {
     /// # Errors
     /// Returns an error if the build fails or a program cannot be copied.
     pub(crate) fn build_judge(&self) -> anyhow::Result<()> {
-        let build = [
-            "--bins",
-            "-p",
-            "operator",
-            "-p",
-            "scheduler",
-            "-p",
-            "testbed",
-            "-p",
-            "suite",
-        ];
-        let artifacts = cargo::artifacts(&build)?;
+        let artifacts = cargo::artifacts(&["--bins", "-p", "testbed", "-p", "suite"])?;
         for program in CLEAN {
             let built = artifacts
                 .iter()
@@ -134,7 +121,7 @@ impl Tree {
     }
 
     fn copy(&self, mutant: &Mutant) -> PathBuf {
-        self.dir.join("tree").join(&mutant.file)
+        copy_in(&self.dir).join(&mutant.file)
     }
 
     /// Only checks that the copy compiles.
@@ -172,7 +159,7 @@ impl Tree {
                 "-p",
                 "scheduler",
             ])
-            .current_dir(self.dir.join("tree"))
+            .current_dir(copy_in(&self.dir))
             .env("CARGO_TARGET_DIR", self.build_dir())
             .env("CARGO_TERM_COLOR", "never")
             // an edit changes one function of a package, and the next build undoes it again
@@ -201,6 +188,11 @@ impl Tree {
         std::fs::copy(from, &draft).with_context(what)?;
         std::fs::rename(&draft, &to).with_context(what)
     }
+}
+
+/// Returns where the copy of the sources is.
+fn copy_in(dir: &Path) -> PathBuf {
+    dir.join("tree")
 }
 
 /// Returns the files that git knows of and that are there.
