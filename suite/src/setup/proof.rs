@@ -19,7 +19,7 @@ use crate::workload::{PodPlan, ResourceRequest};
 /// Name of the pod that has to be placed.
 const PROBE: &str = "probe";
 
-/// Has a Guaranteed pod placed and removed, then checks that the leases are held and that no container ended since `before`.
+/// Has a Guaranteed pod placed, counted and removed, then checks that the leases are held and that no container ended since `before`.
 pub(super) async fn works(
     cluster: &Rc<Cluster>,
     recorder: &Recorder,
@@ -29,6 +29,15 @@ pub(super) async fn works(
     let context = Context::new(Rc::clone(cluster), recorder.clone(), namespace);
     let title = format!("{} places a Guaranteed pod", context.scheduler());
     context.step(title, probe(&context)).await?;
+    context
+        .step("the exporters count the pod while it is there", async {
+            context.settle().await?;
+            let name = context.namespace.clone();
+            context.undo(&Undo::DeleteNamespace { name }).await?;
+            // the first scenario takes the NRTs of its start for those of a cluster without pods
+            context.all_restored(&cluster.facts.nodes).await
+        })
+        .await?;
     context
         .step("the leases of the stack are held", leases(&context))
         .await?;
@@ -61,11 +70,7 @@ async fn probe(context: &Context) -> Result<(), StepError> {
         .iter()
         .filter_map(|pod: &Pod| pod.spec.as_ref()?.node_name.as_deref());
     context.recorder.saw(nodes.collect::<String>());
-    context
-        .undo(&Undo::DeleteNamespace {
-            name: context.namespace.clone(),
-        })
-        .await
+    Ok(())
 }
 
 async fn leases(context: &Context) -> Result<(), StepError> {

@@ -29,29 +29,28 @@ impl Context {
 
     /// Waits until a node's zones are as they were before, in an NRT that accounts for the pods of now: an old one is as before, too.
     pub async fn restored(&self, before: &NodeTopology) -> Result<(), StepError> {
+        self.all_restored(std::slice::from_ref(before)).await
+    }
+
+    /// Waits until the zones of all these nodes are as they were before, in NRTs that account for the pods of now.
+    pub async fn all_restored(&self, before: &[NodeTopology]) -> Result<(), StepError> {
+        let nodes: Vec<_> = before.iter().map(|node| node.node.as_str()).collect();
         self.until(
-            &format!("the NRT of {} is as before", before.node),
+            &format!("NRTs are as before: {}", nodes.join(" ")),
             self.deadlines().settled,
             async || {
                 let now = match self.poll_settled().await? {
                     PollResult::Ready(nodes) => nodes,
                     PollResult::NotYet(missing) => return Ok(PollResult::NotYet(missing)),
                 };
-                let after = topology_of(&now, &before.node)?;
-                Ok(match zones_difference(before, after) {
-                    None => PollResult::Ready(()),
-                    Some(difference) => PollResult::NotYet(difference),
-                })
+                for old in before {
+                    if let Some(difference) = zones_difference(old, topology_of(&now, &old.node)?) {
+                        return Ok(PollResult::NotYet(difference));
+                    }
+                }
+                Ok(PollResult::Ready(()))
             },
         )
         .await
-    }
-
-    /// Waits until the zones of all these nodes are as they were before, in NRTs that account for the pods of now.
-    pub async fn all_restored(&self, before: &[NodeTopology]) -> Result<(), StepError> {
-        for node in before {
-            self.restored(node).await?;
-        }
-        Ok(())
     }
 }
