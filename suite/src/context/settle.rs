@@ -87,7 +87,7 @@ impl Context {
     }
 
     /// Polls once: returns the NRTs if every node is complete and every fingerprint equals that of the API's pods.
-    pub(super) async fn poll_settled(&self) -> Result<PollResult<Vec<NodeTopology>>, StepError> {
+    pub(crate) async fn poll_settled(&self) -> Result<PollResult<Vec<NodeTopology>>, StepError> {
         let nodes = self.topologies().await?;
         if let Some(missing) = self.incomplete(&nodes).await? {
             return Ok(PollResult::NotYet(missing));

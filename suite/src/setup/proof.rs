@@ -31,11 +31,17 @@ pub(super) async fn works(
     context.step(title, probe(&context)).await?;
     context
         .step("the exporters count the pod while it is there", async {
-            context.settle().await?;
+            let limit = context.deadlines().running;
+            let what = "every NRT accounts for the API's pods, this one too";
+            context
+                .until(what, limit, async || context.poll_settled().await)
+                .await?;
             let name = context.namespace.clone();
             context.undo(&Undo::DeleteNamespace { name }).await?;
             // the first scenario takes the NRTs of its start for those of a cluster without pods
-            context.all_restored(&cluster.facts.nodes).await
+            context
+                .all_restored_within(limit, &cluster.facts.nodes)
+                .await
         })
         .await?;
     context

@@ -51,8 +51,6 @@ const NEED_PLACEMENT: &[&str] = &[
 /// A fault that begins at the end of the set-up.
 struct Fault {
     name: &'static str,
-    /// Flags with which the cluster is brought up.
-    flags: &'static [&'static str],
     /// Scheduler that places the pods, if not the stack's.
     scheduler: Option<&'static str>,
     /// Time limit for a settled cluster, if not the default.
@@ -65,7 +63,6 @@ struct Fault {
 
 const OTHER_SCHEDULER: Fault = Fault {
     name: "default-scheduler",
-    flags: &[],
     scheduler: Some("default-scheduler"),
     settled: None,
     inject: |_| Ok(()),
@@ -74,19 +71,9 @@ const OTHER_SCHEDULER: Fault = Fault {
 
 const STOPPED_EXPORTER: Fault = Fault {
     name: "stopped-exporter",
-    flags: &[],
     scheduler: None,
     settled: Some(SETTLED),
     inject: stop_exporters,
-    must_fail: NEED_ACCOUNTING,
-};
-
-const HIDDEN_ALLOCATIONS: Fault = Fault {
-    name: "hidden-allocations",
-    flags: &["--hide-allocations"],
-    scheduler: None,
-    settled: Some(SETTLED),
-    inject: |_| Ok(()),
     must_fail: NEED_ACCOUNTING,
 };
 
@@ -107,13 +94,30 @@ fn a_stopped_exporter_is_found_out() {
 }
 
 #[test]
-fn hidden_allocations_are_found_out() {
-    check(Lane::Embedded, &HIDDEN_ALLOCATIONS);
+fn the_set_up_finds_out_that_allocations_are_hidden() {
+    let mut options = Options::own(Lane::Embedded, &["--hide-allocations"]).expect("it exists");
+    options.deadlines.running = HIDDEN;
+    let completed = runtime().block_on(run_scenarios(
+        "faults/hidden-allocations",
+        &options,
+        &Selection::default(),
+        async |_| Ok(()),
+    ));
+    let why = completed.phase_failure.unwrap_or_default();
+    assert_eq!(completed.outcome, Outcome::SetupFailed, "{why}");
+    assert!(
+        why.contains("the exporters count the pod while it is there")
+            && why.contains("but the API's pods have"),
+        "{why}"
+    );
 }
 
 /// Time limit for settling with a faulty exporter, which each failing wait uses up. Without the fault, settling takes less than a second
 /// when nothing else runs.
 const SETTLED: Duration = Duration::from_secs(3);
+
+/// Time limit for the set-up's pod with hidden allocations: what is waited for does not come.
+const HIDDEN: Duration = Duration::from_secs(15);
 
 fn stop_exporters(session: &Session) -> Result<(), String> {
     let cluster = session.own().and_then(lane::Cluster::embedded);
@@ -145,7 +149,7 @@ fn check(lane: Lane, fault: &Fault) {
     };
     let mut options = Options {
         scheduler: fault.scheduler.map(str::to_owned),
-        ..Options::own(lane, fault.flags).expect("the flags exist")
+        ..Options::own(lane, &[]).expect("no flags")
     };
     if let Some(settled) = fault.settled {
         options.deadlines.settled = settled;

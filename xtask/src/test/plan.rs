@@ -99,7 +99,7 @@ const LONG: &[(&str, Expected)] = &[
     ("suite/it/lanes::every", takes(400.0, 1.4)),
     ("suite/it/lanes::scenarios_of_a_hosted", takes(25.0, 1.0)),
     ("suite/it/lanes::", takes(80.0, 1.3)),
-    ("suite/it/faults::hidden", takes(110.0, 0.25)),
+    ("suite/it/faults::the_set_up", takes(25.0, 0.3)),
     ("suite/it/faults::a_stopped", takes(108.0, 0.2)),
     ("suite/it/permissions::", takes(25.0, 1.0)),
     ("testbed/it/controllers::compared", takes(80.0, 0.5)),

@@ -1,5 +1,7 @@
 //! The zones of a node: what they account for, and whether they are as before.
 
+use std::time::Duration;
+
 use crate::context::Context;
 use crate::observed::{NodeTopology, Scope, accounting_difference, topology_of, zones_difference};
 use crate::recorder::PollResult;
@@ -34,10 +36,20 @@ impl Context {
 
     /// Waits until the zones of all these nodes are as they were before, in NRTs that account for the pods of now.
     pub async fn all_restored(&self, before: &[NodeTopology]) -> Result<(), StepError> {
+        self.all_restored_within(self.deadlines().settled, before)
+            .await
+    }
+
+    /// Like [`Context::all_restored`], with another limit.
+    pub(crate) async fn all_restored_within(
+        &self,
+        limit: Duration,
+        before: &[NodeTopology],
+    ) -> Result<(), StepError> {
         let nodes: Vec<_> = before.iter().map(|node| node.node.as_str()).collect();
         self.until(
             &format!("NRTs are as before: {}", nodes.join(" ")),
-            self.deadlines().settled,
+            limit,
             async || {
                 let now = match self.poll_settled().await? {
                     PollResult::Ready(nodes) => nodes,
