@@ -264,7 +264,9 @@ async fn deployment_partially_fits(ctx: &Context) -> Result<(), StepError> {
         });
         let left = left.await?;
         ctx.settle().await?;
-        all_pending(ctx, &left, scope).await
+        // both hold: each node has less left than the pod requests, and so has each of its zones
+        let names: Vec<_> = left.iter().map(ResourceExt::name_any).collect();
+        ctx.stay_pending(&names, "Insufficient|cannot align").await
     })
     .await?;
     let both = fits.plus(&fits);
