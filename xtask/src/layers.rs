@@ -59,6 +59,7 @@ const RULES: &[Rule] = &[
         ],
     ),
     rule("features", &[]),
+    rule("fuzz", &[]),
     rule("apply", &["api"]),
     rule("apiserver", &["api"]),
     rule("daemon", &[]),

@@ -11,6 +11,7 @@ mod citations;
 mod codegen;
 mod compatibility;
 mod forward;
+mod fuzz;
 mod image;
 mod layers;
 mod mutants;
@@ -47,6 +48,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Feeds the parsers and the scheduler with hostile input, for as long as one likes.
+    Fuzz(fuzz::Args),
     /// Makes the container image.
     Image(image::Args),
     /// Checks that every package uses only what its layer allows.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Command::Citations => citations::run(),
         Command::Codegen { check } => codegen::run(check),
         Command::Compatibility { check } => compatibility::run(check),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Layers => layers::run(),
         Command::Mutants(args) => mutants::run(&args),

@@ -13,6 +13,7 @@ mod crash;
 mod events;
 mod exporters;
 mod faults;
+mod fuzz;
 mod idle;
 mod images;
 mod installation;

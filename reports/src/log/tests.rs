@@ -133,3 +133,18 @@ fn a_full_disk_fails_the_writer_and_everything_that_must_be_secure() {
     );
     assert_eq!(writer.secure(), Err(failure));
 }
+
+mod fuzz {
+    use super::*;
+
+    #[test]
+    fn no_file_stops_the_reader_of_logs() {
+        let (_dir, path) = written(&[started(), finished()]);
+        let seed = std::fs::read_to_string(&path).expect("log");
+        ::fuzz::run(file!(), |input| {
+            std::fs::write(&path, ::fuzz::mutate::text(&seed, input)?).expect("written");
+            drop(read(&path));
+            Ok(())
+        });
+    }
+}

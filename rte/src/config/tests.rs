@@ -4,6 +4,7 @@ use super::load::Loaded;
 use super::*;
 
 mod details;
+mod fuzz;
 
 /// A home directory; configuration may be read from its `.rte`.
 struct Home(tempfile::TempDir);

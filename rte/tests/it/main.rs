@@ -7,6 +7,7 @@ mod cluster;
 mod external_faults;
 mod faults;
 mod flaws;
+mod fuzz;
 mod kubectl;
 mod kubelet;
 mod process;

@@ -5,6 +5,8 @@ use rstest::rstest;
 use super::*;
 use crate::args::{ForeignPodsDetect, ScoringStrategyType};
 
+mod fuzz;
+
 const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 
 /// The operator's ConfigMap, rendered for the default custom resource (operator.md 5.4, 6.4).

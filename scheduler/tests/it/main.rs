@@ -13,6 +13,7 @@ mod cluster;
 mod explain;
 mod faults;
 mod flags;
+mod fuzz;
 mod placing;
 mod preempting;
 mod recorded;

@@ -109,3 +109,24 @@ fn unknown_labels_are_found_wherever_they_are() {
 fn near_labels_are_suggested(#[case] word: &str, #[case] expected: &[&str]) {
     assert_eq!(nearest(word, KNOWN.iter().copied()), expected);
 }
+
+mod fuzz {
+    use super::*;
+
+    #[test]
+    fn no_text_stops_the_reader_of_expressions() {
+        let seeds = [
+            "tier0 && !(openshift || slow)",
+            "/^tier[0-2]$/ , tier1",
+            "feature: isSubsetOf {tmpol, wlplacement}",
+        ];
+        ::fuzz::run(file!(), |input| {
+            let text = ::fuzz::mutate::text(input.choose(&seeds)?, input)?;
+            if let Ok(expression) = Expression::parse(&text) {
+                expression.selects(LABELS);
+                drop(expression.unknown_labels());
+            }
+            Ok(())
+        });
+    }
+}

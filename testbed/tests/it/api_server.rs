@@ -4,6 +4,7 @@
 
 mod clients;
 mod faults;
+mod fuzz;
 mod kubectl;
 mod proxy;
 mod scale;

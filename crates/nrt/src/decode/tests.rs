@@ -229,3 +229,32 @@ fn placement_is_read_where_each_container_has_one_zone(
     };
     assert_eq!(placement, expected.then_some(encoded));
 }
+
+mod fuzz {
+    use k8s_openapi::serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_object_stops_the_reader() {
+        let zone = json!({
+            "name": "node-0", "type": "Node", "costs": [{"name": "node-0", "value": 10}],
+            "attributes": [{"name": "topology.node.k8s.io/numa-placement-vector", "value": "!"}],
+            "resources": [{"name": "cpu", "capacity": "8", "allocatable": "8", "available": "6"}],
+        });
+        let seed = json!({
+            "metadata": {"name": "a"}, "topologyPolicies": ["SingleNUMANode"], "zones": [zone, zone],
+            "attributes": [
+                {"name": "topologyManagerPolicy", "value": "restricted"}, {"name": "topologyManagerScope", "value": "pod"},
+                {"name": "nodeTopologyPodsFingerprint", "value": "pfp0v0010123456789abcdef"},
+            ],
+        });
+        ::fuzz::run(file!(), |input| {
+            if let Some(read) = ::fuzz::object::<NodeResourceTopology>(&seed, input)? {
+                let (topology, problems) = decode(&read);
+                assert!(topology.zones.len() <= read.zones.len(), "{problems:?}");
+            }
+            Ok(())
+        });
+    }
+}
