@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use apply::Applier;
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use daemon::admin::Watchdog;
 use kube::Client;
 use manifests::rte::config_map::KubeletSettings;
 use parking_lot::Mutex;
@@ -22,6 +23,8 @@ pub(crate) struct Context {
     pub(crate) applier: Applier,
     pub(crate) installation: Installation,
     pub(crate) metrics: Metrics,
+    /// Notices a reconciliation that hangs.
+    pub(crate) watchdog: Watchdog,
     /// Name of this process in Events.
     pub(crate) instance: String,
     /// The waits of what fails, by controller and object.
@@ -35,6 +38,7 @@ impl Context {
         client: Client,
         installation: Installation,
         metrics: Metrics,
+        watchdog: Watchdog,
         instance: String,
     ) -> Self {
         Self {
@@ -42,6 +46,7 @@ impl Context {
             client,
             installation,
             metrics,
+            watchdog,
             instance,
             failures: Mutex::default(),
             kubelets: Mutex::default(),

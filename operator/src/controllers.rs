@@ -106,6 +106,7 @@ async fn run_controller<K, F, R>(
         let work = reconcile(object, Arc::clone(&context));
         async move {
             let running = context.metrics.begin(name);
+            let _turn = context.watchdog.turn();
             let result = work.await;
             match &result {
                 Ok(action) => {

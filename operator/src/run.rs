@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use api::names;
+use daemon::admin::Checks;
 use daemon::lease::{self, Params};
 use daemon::metrics::requests::Requests;
 use goflags::command_line;
@@ -35,6 +36,9 @@ pub const API_SERVER_PORT: u16 = 6443;
 
 const PROGRAM: &str = "numaresources-operator";
 const USAGE_ERROR: u8 = 2;
+/// How long a reconciliation may take before the operator counts as hanging. The requests have limits of their own, and the first that fails
+/// ends a reconciliation.
+const RECONCILIATION_LIMIT: Duration = Duration::from_mins(10);
 
 /// Runs the whole program. The first argument is the name of the program; under the exporter's name it runs the exporter.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
@@ -174,13 +178,15 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         lists_active_pods: platform::lists_active_pods(platform, &version),
         version,
     };
+    let mut checks = Checks::new();
     let context = Context::new(
         client.clone(),
         installation,
         metrics.clone(),
+        checks.watch("reconciliations", RECONCILIATION_LIMIT),
         own_pod::instance(),
     );
-    let endpoints = endpoints::start(args, &metrics, &tls, &stop).await?;
+    let endpoints = endpoints::start(args, checks, &metrics, &tls, &stop).await?;
     let follow_tls = async {
         tls_profile::changed(&client, platform, &tls).await;
         tracing::info!("TLS profile changed, triggering graceful shutdown to reload");
@@ -193,10 +199,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     };
     stop.cancel();
     for endpoint in endpoints {
-        endpoint
-            .await
-            .context("endpoint task failed")?
-            .context("endpoint failed")?;
+        endpoint.await.context("endpoint task failed")?;
     }
     result
 }
@@ -226,18 +229,11 @@ async fn run_as_leader(
         return Ok(());
     };
     let lost = leadership.lost();
-    let work = stop.child_token();
-    let watch = async {
-        lost.cancelled().await;
-        work.cancel();
-    };
     tokio::select! {
-        () = controllers::run(Arc::clone(&context), with_scheduler, &work) => {}
-        // this branch never ends first: the controllers end when `work` is cancelled
-        () = async { watch.await; std::future::pending().await } => {}
-    }
-    if lost.is_cancelled() {
-        anyhow::bail!("leader election lost");
+        biased;
+        // another leader may write from now on: what runs is dropped where it stands
+        () = lost.cancelled() => anyhow::bail!("leader election lost"),
+        () = controllers::run(Arc::clone(&context), with_scheduler, stop) => {}
     }
     leadership.release().await;
     Ok(())
@@ -251,5 +247,9 @@ async fn client(args: &Args, requests: &Requests) -> Result<Client, daemon::clie
         Some(given.to_owned())
     };
     let config = daemon::client::config(path.as_deref().map(Path::new)).await?;
-    daemon::client::counted(config, requests)
+    let options = daemon::client::Options {
+        requests: requests.clone(),
+        ..daemon::client::Options::default()
+    };
+    daemon::client::build(config, options)
 }

@@ -38,6 +38,8 @@ mod cycle;
 
 /// Time limit of one call to the kubelet.
 const KUBELET_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a cycle may take before the exporter counts as hanging. The calls of a cycle have limits of their own, which add up to less.
+const CYCLE_LIMIT: Duration = Duration::from_mins(5);
 
 /// Identity of this exporter, from the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +79,7 @@ pub(crate) async fn run(
     let notifications = notifications(&config.topology_exporter)?;
     let mut checks = Checks::new();
     let ready = checks.ready("published");
+    let watchdog = checks.watch("cycle", CYCLE_LIMIT);
     let serving = server::start(&config.topology_exporter, registry, checks, stop.clone())
         .await
         .map_err(|error| fatal("failed to setup metrics server", &error))?;
@@ -92,6 +95,7 @@ pub(crate) async fn run(
         last_event: Instant::now(),
         published: None,
         ready,
+        watchdog,
     };
     let changes = Arc::new(Notify::new());
     let watches = client.map(|client| watches(&config, &identity.node, pods, &client, &changes));
@@ -192,13 +196,16 @@ async fn writers(
     let failed =
         |error: &dyn std::error::Error| fatal("failed to get a kubernetes core client", error);
     let kubeconfig = Path::new(&config.global.kubeconfig);
-    let mut client_config = daemon::client::config(Some(kubeconfig))
+    let client_config = daemon::client::config(Some(kubeconfig))
         .await
         .map_err(|error| failed(&error))?;
-    // each cycle retries failures itself, and counts the retries
-    client_config.default_retry = false;
-    let client =
-        daemon::client::counted(client_config, requests).map_err(|error| failed(&error))?;
+    let options = daemon::client::Options {
+        requests: requests.clone(),
+        // each cycle retries failures itself, and counts the retries
+        retried_by_caller: true,
+        ..daemon::client::Options::default()
+    };
+    let client = daemon::client::build(client_config, options).map_err(|error| failed(&error))?;
     let publisher = publishing.then(|| {
         let options = Options {
             name: config.nrt_updater.hostname.clone(),

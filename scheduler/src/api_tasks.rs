@@ -1,7 +1,7 @@
 //! What sends requests to the API server, or writes elsewhere outside the process.
 //!
 //! In reading order:
-//! - [`limit`]: clients with a limited rate; [`retry`]: requests that may be repeated.
+//! - [`retry`]: requests that may be repeated.
 //! - [`volume_bind`], then [`bind`]: what a chosen node leads to.
 //! - [`evict`]: what a preemption leads to.
 //! - [`report`]: events and conditions of pods.
@@ -9,7 +9,6 @@
 
 pub mod bind;
 pub mod evict;
-pub mod limit;
 pub mod report;
 pub mod retry;
 pub mod status_dump;

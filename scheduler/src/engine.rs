@@ -9,10 +9,9 @@
 //! - [`requests`]: carries out the effects.
 
 use core::Core;
-use std::process::ExitCode;
 use std::time::Duration;
 
-use daemon::admin::Gate;
+use daemon::admin::{Gate, Watchdog};
 use daemon::lease::Leadership;
 use jiff::Timestamp;
 use message::Message;
@@ -47,21 +46,38 @@ pub enum Election {
     Leading(Leadership),
 }
 
+/// How the loop ended.
+#[derive(Debug)]
+pub enum End {
+    /// The program is to stop. The lease, if there is one, is still held.
+    Stopped(Option<Leadership>),
+    /// The lease is lost: another scheduler may be at work.
+    LostLease,
+}
+
 /// The loop with all state.
 pub struct Engine {
     core: Core,
     requests: Requests,
     /// Records which pod sets are compared, if that is asked for.
     dump: Option<StatusDump>,
+    /// Notices a turn that hangs.
+    watchdog: Watchdog,
 }
 
 impl Engine {
     /// Creates an engine.
-    pub fn new(core: Core, requests: Requests, dump: Option<StatusDump>) -> Self {
+    pub fn new(
+        core: Core,
+        requests: Requests,
+        dump: Option<StatusDump>,
+        watchdog: Watchdog,
+    ) -> Self {
         Self {
             core,
             requests,
             dump,
+            watchdog,
         }
     }
 
@@ -72,13 +88,14 @@ impl Engine {
         synced: &Gate,
         mut election: JoinHandle<Election>,
         stop: &CancellationToken,
-    ) -> anyhow::Result<ExitCode> {
+    ) -> anyhow::Result<End> {
         let mut leadership: Option<Leadership> = None;
         let mut leading = false;
         let lost = CancellationToken::new();
         let mut lost_lease = lost.clone();
         let mut sizes_due = Instant::now();
         loop {
+            let turn = self.watchdog.turn();
             let active = leading && self.core.is_synced();
             if active {
                 let effects = self.core.attempt_next();
@@ -87,38 +104,39 @@ impl Engine {
             let ready = active && self.core.has_ready_pod();
             let idle = Instant::now() + IDLE;
             let limit = self.core.next_due(active).map_or(idle, |due| due.min(idle));
-            tokio::select! {
+            drop(turn);
+            let taken = tokio::select! {
                 biased;
-                () = stop.cancelled() => {
-                    if let Some(leadership) = leadership {
-                        leadership.release().await;
-                    }
-                    return Ok(ExitCode::SUCCESS);
-                }
-                () = lost_lease.cancelled() => return Ok(ExitCode::FAILURE),
+                () = lost_lease.cancelled() => return Ok(End::LostLease),
+                () = stop.cancelled() => return Ok(End::Stopped(leadership)),
                 elected = &mut election, if !leading => {
                     leading = true;
                     match elected? {
-                        Election::Stopped => return Ok(ExitCode::SUCCESS),
+                        Election::Stopped => return Ok(End::Stopped(None)),
                         Election::NotRequired => {}
                         Election::Leading(held) => {
                             lost_lease = held.lost();
                             leadership = Some(held);
                         }
                     }
+                    None
                 }
                 message = changes.recv() => {
-                    let Some(message) = message else { return Ok(ExitCode::SUCCESS) };
-                    self.take_batch(message, &mut changes);
-                    if self.core.is_synced() && !synced.is_open() {
-                        let (nodes, pods) = self.core.counts();
-                        tracing::info!(nodes, pods, "All caches are synced");
-                        synced.open();
-                    }
+                    let Some(message) = message else { return Ok(End::Stopped(leadership)) };
+                    Some(message)
                 }
                 // not a timer, which would round up to its next tick
-                () = tokio::task::yield_now(), if ready => {}
-                () = tokio::time::sleep_until(limit) => {}
+                () = tokio::task::yield_now(), if ready => None,
+                () = tokio::time::sleep_until(limit) => None,
+            };
+            let _turn = self.watchdog.turn();
+            if let Some(message) = taken {
+                self.take_batch(message, &mut changes);
+                if self.core.is_synced() && !synced.is_open() {
+                    let (nodes, pods) = self.core.counts();
+                    tracing::info!(nodes, pods, "All caches are synced");
+                    synced.open();
+                }
             }
             self.requests.forget_ended();
             let effects = self.core.expire(Instant::now());

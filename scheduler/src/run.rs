@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use daemon::admin::Checks;
 use daemon::guard::{Guard, Lifetimes};
 use daemon::lease;
 use daemon::metrics::requests::Requests as RequestCounts;
-use daemon::metrics::{Leadership, Shared};
+use daemon::metrics::{Leadership as LeaseStatus, Shared};
+use daemon::rate::Bucket;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
-use scheduler_config::configuration::{Configuration, LeaderElection};
+use scheduler_config::configuration::{ClientConnection, Configuration, LeaderElection};
 use scheduler_config::without_effect::WithoutEffect;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api_tasks::limit;
 use crate::api_tasks::report::Reporter;
 use crate::api_tasks::status_dump::StatusDump;
 use crate::args::Args;
 use crate::engine::core::Core;
 use crate::engine::requests::Requests;
-use crate::engine::{Election, Engine};
+use crate::engine::{Election, End, Engine};
 use crate::framework::profile::{self, Profile};
 use crate::framework::queue::{Backoff, Queue};
 use crate::metrics::Metrics;
@@ -42,6 +42,8 @@ use crate::{explain, watch};
 const CHANGES: usize = 4096;
 /// How long reports and bindings in progress may take after the loop has ended.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
+/// How long one turn of the loop may take before the scheduler counts as hanging. A turn takes milliseconds.
+const TURN_LIMIT: Duration = Duration::from_mins(1);
 
 /// Name of the configuration at `/configz`, as in kube-scheduler.
 const CONFIGZ: &str = "componentconfig";
@@ -109,6 +111,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     shared.register(&mut registry);
     let mut checks = Checks::new();
     let synced = checks.ready("sched-handler-sync");
+    let watchdog = checks.watch("scheduling-loop", TURN_LIMIT);
     let mut tasks = JoinSet::new();
     let endpoint = Endpoint::open(&args)?;
     let clients = Clients::connect(&args, &config, &shared.requests).await?;
@@ -169,7 +172,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         needs,
     );
     let requests = Requests::new(clients.placing, reporter, metrics, sender, volumes_wanted);
-    let mut engine = Engine::new(core, requests, dump);
+    let mut engine = Engine::new(core, requests, dump, watchdog);
 
     let election = args.leader_election(&config.leader_election);
     let candidate = Candidate {
@@ -178,13 +181,28 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         status: shared.leadership,
     };
     let leadership = tokio::spawn(candidate.acquire_lease(election, stop.clone()));
-    let ended = engine.run(changes, &synced, leadership, &stop).await?;
+    let End::Stopped(leadership) = engine.run(changes, &synced, leadership, &stop).await? else {
+        // another scheduler may place pods from now on: what is being written is dropped where it stands
+        return Ok(ExitCode::FAILURE);
+    };
     tracing::info!("Finishing pending bindings and reports");
     stop.cancel();
     tasks.abort_all();
-    engine.finish(SHUTDOWN_LIMIT).await;
-    finish_reports(reports).await;
-    Ok(ended)
+    let finish = async {
+        engine.finish(SHUTDOWN_LIMIT).await;
+        finish_reports(reports).await;
+    };
+    let Some(leadership) = leadership else {
+        finish.await;
+        return Ok(ExitCode::SUCCESS);
+    };
+    tokio::select! {
+        () = leadership.lost().cancelled_owned() => return Ok(ExitCode::FAILURE),
+        () = finish => {}
+    }
+    // after the last write: whoever takes the lease may place pods at once
+    leadership.release().await;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Waits until every report is written, at most for a while.
@@ -226,14 +244,14 @@ impl Clients {
             .or_else(|| args.kubeconfig.clone());
         let connection = args.client_connection(&config.client_connection);
         let connect = || async {
-            limit::client(kubeconfig.as_deref(), &args.master, &connection, requests)
+            client(kubeconfig.as_deref(), &args.master, &connection, requests)
                 .await
                 .context("cannot reach the API server")
         };
         let (placing, reports, lease) = (connect().await?, connect().await?, connect().await?);
         let for_requests = |path: Option<PathBuf>, other: Client| async {
             match path {
-                Some(path) => limit::client(Some(&path), "", &connection, requests)
+                Some(path) => client(Some(&path), "", &connection, requests)
                     .await
                     .context("cannot create the client for authorization of metrics requests"),
                 None => Ok(other),
@@ -251,6 +269,24 @@ impl Clients {
             authorization,
         })
     }
+}
+
+/// Creates a client with its own rate limit, whose requests are counted. `master` is the URL of the API server, if it is not that of the
+/// kubeconfig. The client uses JSON, whatever content type is configured.
+async fn client(
+    kubeconfig: Option<&Path>,
+    master: &str,
+    connection: &ClientConnection,
+    requests: &RequestCounts,
+) -> Result<Client, daemon::client::Error> {
+    let config = daemon::client::config_for(kubeconfig, master).await?;
+    let rate = (connection.qps).map(|qps| Bucket::new(qps, connection.burst));
+    let options = daemon::client::Options {
+        requests: requests.clone(),
+        rate,
+        ..daemon::client::Options::default()
+    };
+    daemon::client::build(config, options)
 }
 
 /// Warns of plugins that act differently than the configuration says.
@@ -356,9 +392,7 @@ impl Endpoint {
         let (router, stop) = (guard.protect(router), stop.clone());
         tasks.spawn(async move {
             let Self { listener, tls } = self;
-            if let Err(error) = daemon::serve::serve(listener, Some(tls), router, stop).await {
-                tracing::error!(%error, "Serving health and metrics failed");
-            }
+            daemon::serve::serve(listener, Some(tls), router, stop).await;
         });
     }
 }
@@ -367,7 +401,7 @@ impl Endpoint {
 struct Candidate {
     client: Client,
     host: String,
-    status: Leadership,
+    status: LeaseStatus,
 }
 
 impl Candidate {
@@ -379,7 +413,7 @@ impl Candidate {
         let params = lease::Params {
             namespace: election.resource_namespace,
             name: election.resource_name,
-            identity: format!("{}_{}", self.host, uuid::Uuid::new_v4()),
+            identity: format!("{}_{}", self.host, instance()),
             lease_duration: election.lease_duration,
             renew_deadline: election.renew_deadline,
             retry_period: election.retry_period,
@@ -387,6 +421,15 @@ impl Candidate {
         let leadership = lease::acquire(self.client, params, &self.status, &stop).await;
         leadership.map_or(Election::Stopped, Election::Leading)
     }
+}
+
+/// Returns what tells this candidate for the lease from others on its host: the UID of its pod, so that a scheduler that starts again after a
+/// crash need not wait until its own lease runs out, or else a new name.
+fn instance() -> String {
+    std::env::var(api::names::ENV_POD_UID)
+        .ok()
+        .filter(|uid| !uid.is_empty())
+        .unwrap_or_else(|| uuid::Uuid::new_v4().to_string())
 }
 
 /// Returns the host name of this pod or machine.

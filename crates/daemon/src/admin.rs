@@ -4,14 +4,18 @@
 //! `ok` when all checks pass, otherwise 500 with one line `[+]name ok` or `[-]name failed: reason` for each check. `?verbose` lists the
 //! checks also when all pass.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::routing::get;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 type Probe = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
@@ -43,6 +47,58 @@ impl Gate {
     }
 }
 
+/// A liveness check of one or more loops: it fails while one turn of a loop takes longer than it may. A loop that waits for events is not in a
+/// turn.
+#[derive(Clone, Debug, Default)]
+pub struct Watchdog(Arc<Mutex<Turns>>);
+
+/// When the turns that have not ended began, in this order.
+#[derive(Debug, Default)]
+struct Turns {
+    begun: BTreeMap<u64, Instant>,
+    next: u64,
+}
+
+/// One turn of a loop. It ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the turn ends when this is dropped"]
+pub struct Turn {
+    watchdog: Watchdog,
+    number: u64,
+}
+
+impl Watchdog {
+    /// Begins a turn.
+    pub fn turn(&self) -> Turn {
+        let mut turns = self.0.lock();
+        let number = turns.next;
+        turns.next += 1;
+        turns.begun.insert(number, Instant::now());
+        Turn {
+            watchdog: self.clone(),
+            number,
+        }
+    }
+
+    fn check(&self, limit: Duration) -> Result<(), String> {
+        let oldest = self.0.lock().begun.values().next().copied();
+        match oldest.map(|begun| begun.elapsed()) {
+            Some(taken) if taken > limit => Err(format!(
+                "busy for {} s, longer than {} s",
+                taken.as_secs(),
+                limit.as_secs()
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.watchdog.0.lock().begun.remove(&self.number);
+    }
+}
+
 impl Checks {
     /// Creates an empty set: live and ready as long as the process answers.
     pub fn new() -> Self {
@@ -56,6 +112,14 @@ impl Checks {
         probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
         self.live.push((name, Box::new(probe)));
+    }
+
+    /// Adds a liveness check of loops, none of whose turns may take longer than `limit`.
+    pub fn watch(&mut self, name: &'static str, limit: Duration) -> Watchdog {
+        let watchdog = Watchdog::default();
+        let seen = watchdog.clone();
+        self.live(name, move || seen.check(limit));
+        watchdog
     }
 
     /// Adds a readiness check that fails until the returned gate is opened.
@@ -181,5 +245,28 @@ mod tests {
                 (500, "[-]leader failed: lease not renewed\n".to_owned())
             );
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_that_hangs_fails_liveness_and_a_wait_does_not() {
+        let mut checks = Checks::new();
+        let watchdog = checks.watch("loop", Duration::from_mins(1));
+        let router = checks.router();
+        tokio::time::advance(Duration::from_hours(1)).await;
+        assert_eq!(ask(&router, "/livez").await.0, 200);
+        let turn = watchdog.turn();
+        drop(watchdog.turn());
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(ask(&router, "/livez").await.0, 200);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(
+            ask(&router, "/livez").await,
+            (
+                500,
+                "[-]loop failed: busy for 61 s, longer than 60 s\n".to_owned()
+            )
+        );
+        drop(turn);
+        assert_eq!(ask(&router, "/livez").await.0, 200);
     }
 }

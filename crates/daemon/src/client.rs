@@ -1,12 +1,36 @@
-//! A Kubernetes client from a kubeconfig path or from the pod's environment.
+//! A Kubernetes client from a kubeconfig path or from the pod's environment, none of whose requests waits for ever.
+//!
+//! In reading order, from the wire up:
+//! - `connection`: how long a connection may be silent;
+//! - `deadline`: how long an answer may take;
+//! - `retry`: which requests are sent again, and when;
+//! - here: what these make together, and where the configuration comes from.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use kube::client::ClientBuilder;
+use http::{Request, Response};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::{Body, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tower::retry::RetryLayer;
+use tower::util::MapFutureLayer;
+use tower::{BoxError, Layer, Service, ServiceBuilder};
 
+use self::deadline::Deadline;
+use self::retry::Policy;
 use crate::metrics::requests::Requests;
+use crate::rate::Bucket;
+
+mod connection;
+mod deadline;
+mod retry;
+#[cfg(test)]
+mod tests;
 
 /// The client cannot be created.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +59,11 @@ pub enum Error {
     /// The URL of the API server lacks its scheme or host.
     #[error("{0:?} is no URL of an API server: give it as https://HOST:PORT")]
     NoUrl(String),
+    /// The kubeconfig names a proxy.
+    #[error(
+        "the kubeconfig wants the proxy {0}: reach the API server directly, proxies are not supported"
+    )]
+    Proxy(Box<http::Uri>),
     /// The configuration is not usable for a client.
     #[error("cannot build a Kubernetes client")]
     Build(#[source] Box<kube::Error>),
@@ -87,58 +116,84 @@ pub async fn config_for(kubeconfig: Option<&Path>, master: &str) -> Result<Confi
     }
 }
 
+/// How a client sends its requests.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Counts the requests. One that is sent several times counts once.
+    pub requests: Requests,
+    /// Limits how often requests are sent, each repetition included.
+    pub rate: Option<Bucket>,
+    /// Whether the caller alone sends requests again, because it counts them or has a rhythm of its own.
+    pub retried_by_caller: bool,
+}
+
 /// Creates a client for [`config`].
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, Error> {
-    Client::try_from(config(kubeconfig).await?).map_err(|source| Error::Build(Box::new(source)))
+    build(config(kubeconfig).await?, Options::default())
 }
 
-/// Creates a client whose requests are counted.
-pub fn counted(config: Config, requests: &Requests) -> Result<Client, Error> {
-    let layer = requests.layer(&config);
-    let builder =
-        ClientBuilder::try_from(config).map_err(|source| Error::Build(Box::new(source)))?;
-    Ok(builder.with_layer(&layer).build())
+/// Creates a client whose requests all end: a vanished API server is noticed within a minute, an answer has a deadline, and what fails for
+/// now is sent again a few times, if that can do no harm.
+pub fn build(config: Config, options: Options) -> Result<Client, Error> {
+    if let Some(proxy) = config.proxy_url {
+        return Err(Error::Proxy(Box::new(proxy)));
+    }
+    let failed = |source| Error::Build(Box::new(source));
+    let connector = config
+        .rustls_https_connector_with_connector(connection::connector())
+        .map_err(failed)?;
+    let http = HttpClient::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .build(connector);
+    let requests = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer().map_err(failed)?)
+        .layer(config.extra_headers_layer().map_err(failed)?)
+        .map_err(BoxError::from)
+        .service(http);
+    let host = config.cluster_url.authority().map(ToString::to_string);
+    let service = guarded(requests, host.unwrap_or_default(), options);
+    Ok(Client::new(service, config.default_namespace))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const KUBECONFIG: &str = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "k", "cluster": {"server": "https://one:6443"}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}]}"#;
-
-    #[tokio::test]
-    async fn a_given_url_replaces_that_of_the_kubeconfig() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(file.path(), KUBECONFIG).expect("written");
-        for (master, url) in [
-            ("", "https://one:6443/"),
-            ("https://two:1", "https://two:1/"),
-        ] {
-            let config = config_for(Some(file.path()), master).await.expect("valid");
-            assert_eq!(config.cluster_url.to_string(), url);
-            assert!(config.auth_info.token.is_some());
+/// Puts deadlines, rate, repetition and counts around what sends requests.
+fn guarded<S, B>(
+    inner: S,
+    host: String,
+    options: Options,
+) -> impl Service<
+    Request<Body>,
+    Response = Response<deadline::Limited<B>>,
+    Error = BoxError,
+    Future: Send,
+> + Send
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: Send + 'static,
+{
+    let Options {
+        requests,
+        rate,
+        retried_by_caller,
+    } = options;
+    let counted = requests.layer(host.clone());
+    let repeated =
+        (!retried_by_caller).then(|| RetryLayer::new(Policy::new(requests.repetitions(host))));
+    let bucket = rate.map(|rate| Arc::new(Mutex::new(rate)));
+    let limited = MapFutureLayer::new(move |answer| {
+        let bucket = bucket.clone();
+        async move {
+            if let Some(bucket) = bucket {
+                let at = bucket.lock().take(Instant::now());
+                tokio::time::sleep_until(at).await;
+            }
+            // the request is sent only when this is polled
+            answer.await
         }
-        for wrong in ["two:1", "/path", "http://"] {
-            let error = config_for(Some(file.path()), wrong).await.err();
-            assert!(
-                error.is_some_and(|error| error.to_string().contains(wrong)),
-                "{wrong}"
-            );
-        }
-    }
-
-    #[tokio::test]
-    async fn a_missing_kubeconfig_is_named_in_the_error() {
-        let error = config(Some(Path::new("/nowhere/kubeconfig")))
-            .await
-            .err()
-            .map(|error| error.to_string());
-        assert_eq!(
-            error.as_deref(),
-            Some("cannot read kubeconfig /nowhere/kubeconfig")
-        );
-    }
+    });
+    ServiceBuilder::new()
+        .layer(counted)
+        .option_layer(repeated)
+        .service(limited.layer(Deadline::new(inner)))
 }

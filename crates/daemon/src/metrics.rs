@@ -34,11 +34,7 @@ pub struct Shared {
 impl Shared {
     /// Registers the metrics, and those of the process.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "rest_client_requests",
-            "Requests to the API server, by code, method and host",
-            self.requests.family(),
-        );
+        self.requests.register(registry);
         registry.register(
             "leader_election_master_status",
             "1 if this process holds the lease, 0 if it waits for it",

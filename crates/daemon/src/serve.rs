@@ -1,25 +1,45 @@
-//! One listener, plain or TLS, that serves a router until its token is cancelled.
+//! One listener, plain or TLS, that serves a router until its token is cancelled. No client can hold it up or wear it out: connections, their
+//! requests and their silence are limited.
+//!
+//! `plain` answers those who speak plain HTTP to a TLS port.
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::serve::Listener;
+use hyper::rt::{Read, Write};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use nix::sys::socket::{setsockopt, sockopt};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 mod plain;
 
+/// Maximum number of connections at the same time. More of them wait in the kernel until one ends.
+const CONNECTIONS: usize = 256;
 /// A client that has not finished its handshake after this time is dropped.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of connections that wait to be served after their handshake.
-const BACKLOG: usize = 64;
+/// How long a client may take for the head of a request, and be silent between two requests. As in Kubernetes' controllers.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
+/// How long what was sent may be left unacknowledged, or wait because the client takes nothing: the kernel closes the connection then.
+const STALLED_MILLISECONDS: u32 = 32_000;
+/// Largest head of a request, in bytes.
+const LARGEST_HEAD: usize = 32 * 1024;
+/// How long requests in progress may take after the end was asked for.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
+/// Pause after a failure to accept, which is mostly the want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of connections that wait to be accepted.
 const PENDING: u32 = 1024;
 
@@ -36,65 +56,75 @@ pub fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     socket.listen(PENDING)
 }
 
-/// Serves `router` on `listener` until `stop` is cancelled and the open requests are answered. Uses TLS if there is a configuration.
+/// Serves `router` on `listener` until `stop` is cancelled and the open requests are answered, or [`SHUTDOWN_LIMIT`] is over. Uses TLS if
+/// there is a configuration.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     router: Router,
     stop: CancellationToken,
-) -> io::Result<()> {
-    match tls {
-        None => {
-            axum::serve(listener, router)
-                .with_graceful_shutdown(stop.cancelled_owned())
-                .await
-        }
-        Some(config) => {
-            let listener = TlsListener::start(listener, config, stop.clone())?;
-            axum::serve(listener, router)
-                .with_graceful_shutdown(stop.cancelled_owned())
-                .await
-        }
+) {
+    let acceptor = tls.map(TlsAcceptor::from);
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    // those that are left at the end are closed with the set
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            // the semaphore is never closed
+            let place = place.map_err(io::Error::other)?;
+            let (stream, peer) = listener.accept().await?;
+            setsockopt(&stream, sockopt::TcpUserTimeout, &STALLED_MILLISECONDS)?;
+            Ok::<_, io::Error>((place, stream, peer))
+        };
+        let (place, stream, peer) = tokio::select! {
+            () = stop.cancelled() => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = accepted => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "Connection not accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            },
+        };
+        let (acceptor, router) = (acceptor.clone(), router.clone());
+        let stop = stop.clone();
+        connections.spawn(async move {
+            converse(acceptor, stream, peer, router, stop).await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    let all = async { while connections.join_next().await.is_some() {} };
+    if timeout(SHUTDOWN_LIMIT, all).await.is_err() {
+        tracing::warn!("Some connections were closed before their requests were answered");
     }
 }
 
-/// Does TLS handshakes in their own tasks, so that one slow client does not block the others.
-struct TlsListener {
-    ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
-    address: SocketAddr,
-}
-
-impl TlsListener {
-    fn start(
-        listener: TcpListener,
-        config: Arc<ServerConfig>,
-        stop: CancellationToken,
-    ) -> io::Result<Self> {
-        let address = listener.local_addr()?;
-        let (sender, ready) = mpsc::channel(BACKLOG);
-        tokio::spawn(async move {
-            let mut listener = listener;
-            let acceptor = TlsAcceptor::from(config);
-            loop {
-                let (stream, peer) = tokio::select! {
-                    () = stop.cancelled() => return,
-                    accepted = Listener::accept(&mut listener) => accepted,
-                };
-                let (acceptor, sender) = (acceptor.clone(), sender.clone());
-                tokio::spawn(async move {
-                    match tokio::time::timeout(HANDSHAKE_TIMEOUT, greet(acceptor, stream)).await {
-                        // Sending fails only after the server has stopped.
-                        Ok(Ok(Some(stream))) => drop(sender.send((stream, peer)).await),
-                        Ok(Ok(None)) => {
-                            tracing::debug!(%peer, "Client sent an HTTP request to an HTTPS server");
-                        }
-                        Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
-                        Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
-                    }
-                });
-            }
-        });
-        Ok(Self { ready, address })
+/// Serves one connection to its end.
+async fn converse(
+    acceptor: Option<TlsAcceptor>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    stop: CancellationToken,
+) {
+    let Some(acceptor) = acceptor else {
+        return answer(stream, peer, router, stop).await;
+    };
+    let greeted = tokio::select! {
+        () = stop.cancelled() => return,
+        greeted = timeout(HANDSHAKE_TIMEOUT, greet(acceptor, stream)) => greeted,
+    };
+    match greeted {
+        Ok(Ok(Some(stream))) => answer(stream, peer, router, stop).await,
+        Ok(Ok(None)) => {
+            tracing::debug!(%peer, "Client sent an HTTP request to an HTTPS server");
+        }
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+        Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
     }
 }
 
@@ -110,20 +140,26 @@ async fn greet(
     acceptor.accept(stream).await.map(Some)
 }
 
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        match self.ready.recv().await {
-            Some(connection) => connection,
-            // The accept loop ended because the server is stopping: no connection will arrive.
-            None => std::future::pending().await,
+/// Answers the requests of one connection.
+async fn answer<S>(stream: S, peer: SocketAddr, router: Router, stop: CancellationToken)
+where
+    TokioIo<S>: Read + Write + Unpin,
+{
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(LARGEST_HEAD)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
         }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.address)
+    };
+    if let Err(error) = result {
+        tracing::debug!(%peer, error = %crate::log::chain(&error), "Connection ended");
     }
 }
 
@@ -180,7 +216,7 @@ mod tests {
         let answer = String::from_utf8_lossy(&answer);
         assert_eq!(answer == REFUSED, told, "{read:?}: {answer}");
         stop.cancel();
-        server.await.expect("joined").expect("served");
+        server.await.expect("joined");
     }
 
     #[tokio::test]
@@ -220,7 +256,121 @@ mod tests {
                 "{answer}"
             );
             stop.cancel();
-            server.await.expect("joined").expect("served");
+            server.await.expect("joined");
         }
+    }
+
+    /// Starts a server whose `/ping` answers and whose `/slow` never does. Returns its address, its end, and itself.
+    async fn mk_server() -> (SocketAddr, CancellationToken, tokio::task::JoinHandle<()>) {
+        let router = Router::new()
+            .route("/ping", get(|| async { "pong" }))
+            .route("/slow", get(std::future::pending::<()>));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
+        let address = listener.local_addr().expect("address");
+        let stop = CancellationToken::new();
+        let server = tokio::spawn(serve(listener, None, router, stop.clone()));
+        (address, stop, server)
+    }
+
+    /// Lets the other tasks do what the connections have brought, then lets this time pass at once.
+    async fn pass(time: Duration) {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::pause();
+        tokio::time::advance(time).await;
+        tokio::time::resume();
+    }
+
+    #[rstest::rstest]
+    #[case::silence("")]
+    #[case::half_a_head("GET /ping HTTP/1.1\r\nHost: x\r\n")]
+    #[case::silence_after_an_answer("GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")]
+    #[tokio::test]
+    async fn a_client_that_hangs_loses_its_connection(#[case] sent: &str) {
+        let (address, stop, server) = mk_server().await;
+        let mut stream = TcpStream::connect(address).await.expect("connect");
+        stream.write_all(sent.as_bytes()).await.expect("sent");
+        pass(HEAD_TIMEOUT + Duration::from_secs(1)).await;
+        let read = async {
+            let mut answer = Vec::new();
+            drop(stream.read_to_end(&mut answer).await);
+        };
+        let closed = timeout(Duration::from_secs(10), read).await;
+        closed.expect("the server closes");
+        stop.cancel();
+        server.await.expect("joined");
+    }
+
+    #[tokio::test]
+    async fn slow_clients_leave_room_for_others() {
+        let (address, stop, server) = mk_server().await;
+        let mut slow = Vec::new();
+        for _ in 0..200 {
+            let mut stream = TcpStream::connect(address).await.expect("connect");
+            stream.write_all(b"GET /ping HTT").await.expect("sent");
+            slow.push(stream);
+        }
+        let stream = TcpStream::connect(address).await.expect("connect");
+        let answer = timeout(Duration::from_secs(10), read_answer(stream)).await;
+        assert!(answer.expect("in time").ends_with("pong"));
+        stop.cancel();
+        server.await.expect("joined");
+    }
+
+    #[tokio::test]
+    async fn connections_beyond_the_limit_wait_until_others_end() {
+        let (address, stop, server) = mk_server().await;
+        let mut open = Vec::new();
+        for _ in 0..CONNECTIONS {
+            open.push(TcpStream::connect(address).await.expect("connect"));
+        }
+        let stream = TcpStream::connect(address).await.expect("connect");
+        let mut waiting = tokio::spawn(read_answer(stream));
+        let early = timeout(Duration::from_millis(300), &mut waiting).await;
+        assert!(early.is_err(), "it was served beside the others");
+        open.truncate(CONNECTIONS - 1);
+        let answer = timeout(Duration::from_secs(10), waiting)
+            .await
+            .expect("in time");
+        assert!(answer.expect("joined").ends_with("pong"));
+        stop.cancel();
+        server.await.expect("joined");
+    }
+
+    #[tokio::test]
+    async fn a_head_that_is_too_large_is_refused() {
+        let (address, stop, server) = mk_server().await;
+        let mut stream = TcpStream::connect(address).await.expect("connect");
+        let head = format!(
+            "GET /ping HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n",
+            "x".repeat(2 * LARGEST_HEAD)
+        );
+        // the server may close before it has all
+        drop(stream.write_all(head.as_bytes()).await);
+        let mut answer = Vec::new();
+        drop(stream.read_to_end(&mut answer).await);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 431"),
+            "{answer}"
+        );
+        stop.cancel();
+        server.await.expect("joined");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_never_ends_does_not_hold_up_the_end() {
+        let (address, stop, server) = mk_server().await;
+        let mut stream = TcpStream::connect(address).await.expect("connect");
+        stream
+            .write_all(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .expect("sent");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        stop.cancel();
+        pass(SHUTDOWN_LIMIT + Duration::from_secs(1)).await;
+        timeout(Duration::from_secs(10), server)
+            .await
+            .expect("it ends")
+            .expect("joined");
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use daemon::admin::Checks;
 use manifests::platform::TlsSettings;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -18,18 +19,19 @@ use crate::metrics::Metrics;
 const CERTIFICATES: &str = "/certs";
 
 /// A server that ends with the operator.
-pub(super) type Endpoint = tokio::task::JoinHandle<std::io::Result<()>>;
+pub(super) type Endpoint = tokio::task::JoinHandle<()>;
 
 /// Starts the endpoints that the flags ask for.
 pub(super) async fn start(
     args: &Args,
+    checks: Checks,
     metrics: &Metrics,
     tls: &TlsSettings,
     stop: &CancellationToken,
 ) -> anyhow::Result<Vec<Endpoint>> {
     let mut endpoints = Vec::new();
     if let Some(address) = address(args.text("health-probe-bind-address"))? {
-        endpoints.push(health(address, stop).await?);
+        endpoints.push(health(address, checks, stop).await?);
     }
     let wanted = if args.is_on("enable-metrics") {
         args.text("metrics-bind-address")
@@ -42,10 +44,13 @@ pub(super) async fn start(
     Ok(endpoints)
 }
 
-async fn health(address: SocketAddr, stop: &CancellationToken) -> anyhow::Result<Endpoint> {
+async fn health(
+    address: SocketAddr,
+    checks: Checks,
+    stop: &CancellationToken,
+) -> anyhow::Result<Endpoint> {
     let listener = listen(address).await?;
-    let router = daemon::admin::Checks::new().router();
-    let server = daemon::serve::serve(listener, None, router, stop.clone());
+    let server = daemon::serve::serve(listener, None, checks.router(), stop.clone());
     Ok(tokio::spawn(server))
 }
 

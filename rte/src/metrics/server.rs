@@ -69,11 +69,8 @@ pub(crate) async fn start(
     };
     tracing::info!(%address, port, tls = tls.is_some(), "Serving metrics");
     let router = daemon::metrics::router(Arc::new(registry)).merge(checks.router());
-    Ok(Some(tokio::spawn(async move {
-        if let Err(error) = daemon::serve::serve(listener, tls, router, stop).await {
-            tracing::error!(%error, "Serving metrics failed");
-        }
-    })))
+    let server = daemon::serve::serve(listener, tls, router, stop);
+    Ok(Some(tokio::spawn(server)))
 }
 
 fn server_config(config: &MetricsTls) -> Result<Arc<rustls::ServerConfig>, Error> {

@@ -6,7 +6,7 @@
 use std::time::SystemTime;
 
 use api::nrt::{AttributeInfo, Zone};
-use daemon::admin::Gate;
+use daemon::admin::{Gate, Watchdog};
 use daemon::log::chain;
 use goflags::GoDuration;
 use k8s_openapi::jiff::Timestamp;
@@ -38,6 +38,8 @@ pub(super) struct Exporter {
     pub(super) published: Option<(Vec<Zone>, Vec<AttributeInfo>)>,
     /// Open while the last cycle was successful.
     pub(super) ready: Gate,
+    /// Notices a cycle that hangs.
+    pub(super) watchdog: Watchdog,
 }
 
 impl Exporter {
@@ -100,6 +102,7 @@ impl Exporter {
     /// Returns whether the state of the node differs from the published one. A failed probe counts as no difference; the next cycle reports
     /// the failure.
     async fn differs_from_published(&mut self) -> bool {
+        let _turn = self.watchdog.turn();
         match self.scanner.probe().await {
             Ok(seen) => self.published.as_ref().is_none_or(|(zones, attributes)| {
                 (zones, attributes) != (&seen.zones, &seen.attributes)
@@ -113,6 +116,7 @@ impl Exporter {
 
     /// Scans, publishes and reports.
     async fn cycle(&mut self, trigger: Trigger, interval: GoDuration) -> anyhow::Result<()> {
+        let _turn = self.watchdog.turn();
         let start = Instant::now();
         let since_previous = start - std::mem::replace(&mut self.last_event, start);
         self.metrics.record_wakeup(trigger.as_str(), since_previous);

@@ -5,9 +5,10 @@ use std::time::Duration;
 use backon::{ExponentialBuilder, Retryable as _};
 use futures::FutureExt as _;
 
-/// Number of attempts of one request. Their pauses add up to 12.6 s, which outlasts a restart of the API server.
+/// Number of attempts of one request. Their pauses add up to 12.6 s or more, which outlasts a restart of the API server.
 const TRIES: usize = 7;
-/// Pause after the first attempt; each further pause is twice as long.
+/// Pause after the first attempt; each further pause is twice as long, and by chance up to twice that: otherwise all that failed at once would
+/// come back at once.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Timeout of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -19,7 +20,8 @@ pub async fn retried<T, F: Future<Output = kube::Result<T>>>(
     let pauses = ExponentialBuilder::default()
         .with_min_delay(PAUSE)
         .with_factor(2.0)
-        .with_max_times(TRIES - 1);
+        .with_max_times(TRIES - 1)
+        .with_jitter();
     let attempt = move || {
         let answer = tokio::time::timeout(ATTEMPT_TIMEOUT, request());
         answer.map(|answer| {

@@ -16,6 +16,8 @@ pub(super) enum Error {
     Read(#[source] kube::Error),
     #[error("cannot write the lease")]
     Write(#[source] kube::Error),
+    #[error("the API server did not answer within {} ms", .0.as_millis())]
+    Unanswered(Duration),
 }
 
 /// One candidate of the election, and what it has seen.
@@ -36,14 +38,21 @@ impl Candidate {
         }
     }
 
+    /// Returns the answer to a request, which may take half of the renew deadline: so a second attempt is left when one answer gets lost. As in
+    /// client-go.
+    async fn answer<T>(
+        &self,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<kube::Result<T>, Error> {
+        let limit = self.params.renew_deadline / 2;
+        let answer = tokio::time::timeout(limit, request).await;
+        answer.map_err(|_| Error::Unanswered(limit))
+    }
+
     /// Makes one attempt. Returns whether this candidate holds the lease afterwards.
     pub(super) async fn try_acquire_or_renew(&mut self) -> Result<bool, Error> {
-        let Some(found) = self
-            .api
-            .get_opt(&self.params.name)
-            .await
-            .map_err(Error::Read)?
-        else {
+        let found = self.answer(self.api.get_opt(&self.params.name)).await?;
+        let Some(found) = found.map_err(Error::Read)? else {
             let lease = Lease {
                 metadata: ObjectMeta {
                     name: Some(self.params.name.clone()),
@@ -52,7 +61,9 @@ impl Candidate {
                 },
                 spec: Some(self.claim(None)),
             };
-            return self.written(self.api.create(&PostParams::default(), &lease).await);
+            let params = PostParams::default();
+            let created = self.answer(self.api.create(&params, &lease)).await?;
+            return self.written(created);
         };
         let spec = found.spec.clone().unwrap_or_default();
         let now = Instant::now();
@@ -71,11 +82,10 @@ impl Candidate {
             metadata: found.metadata,
             spec: Some(self.claim(Some(&spec))),
         };
-        self.written(
-            self.api
-                .replace(&self.params.name, &PostParams::default(), &lease)
-                .await,
-        )
+        let params = PostParams::default();
+        let request = self.api.replace(&self.params.name, &params, &lease);
+        let replaced = self.answer(request).await?;
+        self.written(replaced)
     }
 
     /// Returns whether this candidate was the holder when the lease was last seen.
@@ -121,26 +131,32 @@ impl Candidate {
 
     /// Clears the holder, if this candidate is it.
     pub(super) async fn release(&self) {
-        let Ok(Some(mut lease)) = self.api.get_opt(&self.params.name).await else {
-            return;
+        match self.try_release().await {
+            Ok(true) => tracing::info!(lease = %self.params.name, "Lease released"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(error = %crate::log::chain(&error), "Lease not released: others wait until it runs out");
+            }
+        }
+    }
+
+    /// Returns whether this candidate was the holder.
+    async fn try_release(&self) -> Result<bool, Error> {
+        let found = self.answer(self.api.get_opt(&self.params.name)).await?;
+        let Some(mut lease) = found.map_err(Error::Read)? else {
+            return Ok(false);
         };
         let spec = lease.spec.get_or_insert_default();
         if spec.holder_identity.as_deref() != Some(&self.params.identity) {
-            return;
+            return Ok(false);
         }
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
         spec.renew_time = Some(MicroTime(k8s_openapi::jiff::Timestamp::now()));
-        match self
-            .api
-            .replace(&self.params.name, &PostParams::default(), &lease)
-            .await
-        {
-            Ok(_) => tracing::info!(lease = %self.params.name, "Lease released"),
-            Err(error) => {
-                tracing::warn!(%error, "Lease not released: others wait until it runs out");
-            }
-        }
+        let params = PostParams::default();
+        let request = self.api.replace(&self.params.name, &params, &lease);
+        self.answer(request).await?.map_err(Error::Write)?;
+        Ok(true)
     }
 }
 

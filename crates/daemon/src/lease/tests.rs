@@ -23,6 +23,10 @@ enum Health {
     Broken,
     /// The next write is refused as a conflict.
     Conflicting,
+    /// The next request gets no answer, ever.
+    SilentOnce,
+    /// No request gets an answer.
+    Silent,
 }
 
 impl Store {
@@ -33,6 +37,9 @@ impl Store {
             async move {
                 let (head, body) = request.into_parts();
                 let body = body.collect_bytes().await.expect("body");
+                if store.is_silent() {
+                    std::future::pending::<()>().await;
+                }
                 Ok::<_, std::convert::Infallible>(store.answer(&head.method, &body))
             }
         });
@@ -91,6 +98,19 @@ impl Store {
 
     fn set_health(&self, health: Health) {
         self.0.lock().expect("lock").2 = health;
+    }
+
+    /// Returns whether the next request gets no answer.
+    fn is_silent(&self) -> bool {
+        let mut inner = self.0.lock().expect("lock");
+        match inner.2 {
+            Health::SilentOnce => {
+                inner.2 = Health::Healthy;
+                true
+            }
+            Health::Silent => true,
+            Health::Healthy | Health::Broken | Health::Conflicting => false,
+        }
     }
 
     fn is_healthy(&self) -> bool {
@@ -213,4 +233,29 @@ async fn a_cancelled_candidate_gives_up() {
             .await
             .is_none()
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_lost_answer_costs_a_candidate_neither_its_turn_nor_its_lease() {
+    let (store, stop) = (Store::default(), CancellationToken::new());
+    store.set_health(Health::SilentOnce);
+    let held = acquire(store.client(), params("a"), &Status::default(), &stop)
+        .await
+        .expect("acquired by the second attempt");
+    store.set_health(Health::SilentOnce);
+    sleep(Duration::from_mins(1)).await;
+    assert!(store.is_healthy(), "no renewal was left without an answer");
+    assert!(!held.lost().is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_cannot_hold_up_the_release() {
+    let (store, stop) = (Store::default(), CancellationToken::new());
+    let held = acquire(store.client(), params("a"), &Status::default(), &stop)
+        .await
+        .expect("free lease");
+    store.set_health(Health::Silent);
+    let before = Instant::now();
+    held.release().await;
+    assert!(before.elapsed() <= Duration::from_secs(10));
 }

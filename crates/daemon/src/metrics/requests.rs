@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use kube::Config;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
 use tower::{Layer, Service};
 
 /// What client-go says of a request that got no answer.
@@ -21,22 +21,43 @@ struct Labels {
     host: String,
 }
 
-/// Number of requests by status code, method and host of the API server. Clones share it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Host {
+    host: String,
+}
+
+/// Number of requests by status code, method and host of the API server, and of those that were sent again. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Requests(Family<Labels, Counter>);
+pub struct Requests {
+    answers: Family<Labels, Counter>,
+    repetitions: Family<Host, Counter>,
+}
 
 impl Requests {
-    pub(super) fn family(&self) -> impl prometheus_client::registry::Metric + use<> {
-        self.0.clone()
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "rest_client_requests",
+            "Requests to the API server, by code, method and host",
+            self.answers.clone(),
+        );
+        registry.register(
+            "rest_client_request_retries",
+            "Requests to the API server that were sent again",
+            self.repetitions.clone(),
+        );
     }
 
-    /// Returns a layer that counts the requests of a client for `config`. A request that the client tries several times counts once.
-    pub fn layer(&self, config: &Config) -> CountRequests {
-        let host = config.cluster_url.authority();
+    /// Returns a layer that counts the requests to a host. A request that the client sends several times counts once.
+    pub fn layer(&self, host: String) -> CountRequests {
         CountRequests {
             requests: self.clone(),
-            host: host.map(ToString::to_string).unwrap_or_default(),
+            host,
         }
+    }
+
+    /// Returns the number of requests to a host that were sent again.
+    pub fn repetitions(&self, host: String) -> Counter {
+        self.repetitions.get_or_create_owned(&Host { host })
     }
 
     fn count(&self, code: String, method: &http::Method, host: &str) {
@@ -45,7 +66,7 @@ impl Requests {
             method: method.as_str().to_owned(),
             host: host.to_owned(),
         };
-        self.0.get_or_create(&labels).inc();
+        self.answers.get_or_create(&labels).inc();
     }
 }
 
@@ -108,7 +129,6 @@ mod tests {
     use std::convert::Infallible;
 
     use prometheus_client::encoding::text::encode;
-    use prometheus_client::registry::Registry;
     use tower::ServiceExt as _;
 
     use super::*;
@@ -117,9 +137,8 @@ mod tests {
     async fn answers_and_failures_are_counted_by_code_method_and_host() {
         let requests = Requests::default();
         let mut registry = Registry::default();
-        registry.register("rest_client_requests", "Requests", requests.family());
-        let config = Config::new("https://api.example.com:6443/base".parse().expect("a URL"));
-        let layer = requests.layer(&config);
+        requests.register(&mut registry);
+        let layer = requests.layer("api.example.com:6443".to_owned());
         let answers = layer.layer(tower::service_fn(async |request: Request<()>| {
             let code = if request.uri().path() == "/gone" {
                 410
