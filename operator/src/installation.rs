@@ -38,7 +38,7 @@ impl Installation {
             image: Image {
                 reference: "own".into(),
                 pull_policy: Some("Always".into()),
-                run_as_root: true,
+                is_own: true,
             },
             images: Policy::default(),
             tls: TlsSettings::default(),

@@ -76,7 +76,7 @@ fn rte_objects(namespace: &str, image: &str, platform: Platform) -> Vec<Value> {
         image: Image {
             reference: image.into(),
             pull_policy: None,
-            run_as_root: true,
+            is_own: true,
         },
         log_level: LogLevel::Normal,
         tls: TlsSettings::default(),

@@ -82,6 +82,8 @@ pub const CONFIG_KEY_OF_HOSTED: &str = "config";
 pub const PFP_STATUS_DIR: &str = "/run/pfpstatus";
 /// Variable that names the directory of the fingerprint status dump.
 pub const ENV_PFP_STATUS_DUMP: &str = "PFP_STATUS_DUMP";
+/// Variable with the UID of the own pod, in scheduler pods: a container that starts again in its pod is the same candidate for the lease.
+pub const ENV_POD_UID: &str = "POD_UID";
 /// Variable with the node's name, in exporter pods.
 pub const ENV_NODE_NAME: &str = "NODE_NAME";
 

@@ -47,9 +47,9 @@ pub struct Image {
     pub reference: String,
     /// Pull policy; the cluster's default when absent.
     pub pull_policy: Option<String>,
-    /// The operator's own image has a non-root user, so the container must set root explicitly. For an image that the administrator chose,
-    /// the container sets no user.
-    pub run_as_root: bool,
+    /// Whether it is the operator's own image. That has a non-root user, so the container must set root explicitly, and its exporter serves
+    /// `/livez`. For an image that the administrator chose, the container sets no user and has no probe.
+    pub is_own: bool,
 }
 
 /// One pool of nodes.

@@ -6,8 +6,8 @@ use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMap, Container, PodSecurityContext, PodSpec, PodTemplateSpec,
-    ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccount,
+    Capabilities, ConfigMap, Container, HTTPGetAction, PodSecurityContext, PodSpec,
+    PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccount,
     TopologySpreadConstraint,
 };
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -24,6 +24,9 @@ use crate::{hash, meta, network, rbac, to_value};
 
 pub mod config;
 pub mod rules;
+
+/// TCP port of health and metrics, the default of kube-scheduler.
+const SECURE_PORT: i32 = 10259;
 
 /// Inputs for the scheduler's objects.
 #[derive(Clone, Debug)]
@@ -226,6 +229,19 @@ fn stop_old_before_new() -> DeploymentStrategy {
     }
 }
 
+/// Returns a probe of the scheduler's health, as upstream's sample manifest has it (scheduler.md 1.4).
+fn health() -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some("/healthz".into()),
+            port: IntOrString::Int(SECURE_PORT),
+            scheme: Some("HTTPS".into()),
+            ..HTTPGetAction::default()
+        }),
+        ..Probe::default()
+    }
+}
+
 fn container(options: &Options) -> Container {
     let requests = if options.guaranteed {
         meta::quantities([("cpu", "600m"), ("memory", "1200Mi")])
@@ -233,6 +249,10 @@ fn container(options: &Options) -> Container {
         meta::quantities([("cpu", "150m"), ("memory", "500Mi")])
     };
     let limits = options.guaranteed.then(|| requests.clone());
+    let mut env = vec![meta::env_of_field(names::ENV_POD_UID, "metadata.uid")];
+    if options.dump_cache {
+        env.push(meta::env(names::ENV_PFP_STATUS_DUMP, names::PFP_STATUS_DIR));
+    }
     let args = vec![
         format!("--config=/etc/kubernetes/{}", names::CONFIG_KEY),
         format!("-v={}", options.log_level.verbosity()),
@@ -244,9 +264,20 @@ fn container(options: &Options) -> Container {
         image: Some(options.image.clone()),
         command: Some(vec![names::SCHEDULER_BINARY.into()]),
         args: Some(args),
-        env: options
-            .dump_cache
-            .then(|| vec![meta::env(names::ENV_PFP_STATUS_DUMP, names::PFP_STATUS_DIR)]),
+        liveness_probe: Some(Probe {
+            initial_delay_seconds: Some(15),
+            period_seconds: Some(10),
+            timeout_seconds: Some(5),
+            failure_threshold: Some(3),
+            ..health()
+        }),
+        readiness_probe: Some(Probe {
+            // whoever waits for the scheduler waits for this
+            period_seconds: Some(1),
+            timeout_seconds: Some(5),
+            ..health()
+        }),
+        env: Some(env),
         resources: Some(ResourceRequirements {
             requests: Some(requests),
             limits,

@@ -31,7 +31,7 @@ pub(super) async fn exporter_image(client: &Client, namespace: &str, args: &Args
             .or(own)
             .unwrap_or_else(|| names::BUILTIN_RTE_IMAGE.into()),
         pull_policy,
-        run_as_root: true,
+        is_own: true,
     }
 }
 

@@ -110,7 +110,7 @@ async fn installs_an_image_with_a_trusted_digest(scheduler: &Scheduler) {
     let map = maps.get("topo-aware-scheduler-config").await.unwrap();
     assert!(
         config(&map).contains("schedulerName: numa\n")
-            && config(&map).contains("leaderElect: false"),
+            && config(&map).contains("leaderElect: true"),
         "{}",
         config(&map)
     );

@@ -53,7 +53,7 @@ impl Scene {
             image: Image {
                 reference: "i".into(),
                 pull_policy: None,
-                run_as_root: true,
+                is_own: true,
             },
             log_level: LogLevel::Normal,
             tls: TlsSettings::default(),

@@ -5,8 +5,17 @@
 
 use std::time::Duration;
 
+use api::annotations::{ENABLED, PAUSE_RECONCILIATION};
+use api::operator::v1::NumaResourcesOperator;
 use cri_runtime::control::Signal;
+use futures::future::LocalBoxFuture;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Container;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
 use reports::event::Verdict;
+use serde_json::json;
+use suite::context::checks::Rollout;
 use suite::run::Outcome;
 use suite::select::Selection;
 use suite::session::Session;
@@ -56,7 +65,7 @@ struct Fault {
     /// Time limit for a settled cluster, if not the default.
     settled: Option<Duration>,
     /// How the fault is injected.
-    inject: fn(&Session) -> Result<(), String>,
+    inject: for<'a> fn(&'a Session) -> LocalBoxFuture<'a, Result<(), String>>,
     /// Scenarios that detect it.
     must_fail: &'static [&'static str],
 }
@@ -65,7 +74,7 @@ const OTHER_SCHEDULER: Fault = Fault {
     name: "default-scheduler",
     scheduler: Some("default-scheduler"),
     settled: None,
-    inject: |_| Ok(()),
+    inject: |_| Box::pin(async { Ok(()) }),
     must_fail: NEED_PLACEMENT,
 };
 
@@ -73,7 +82,7 @@ const STOPPED_EXPORTER: Fault = Fault {
     name: "stopped-exporter",
     scheduler: None,
     settled: Some(SETTLED),
-    inject: stop_exporters,
+    inject: |session| Box::pin(stop_exporters(session)),
     must_fail: NEED_ACCOUNTING,
 };
 
@@ -119,9 +128,14 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// Time limit for the set-up's pod with hidden allocations: what is waited for does not come.
 const HIDDEN: Duration = Duration::from_secs(15);
 
-fn stop_exporters(session: &Session) -> Result<(), String> {
+/// Time limit for new exporters without liveness probes.
+const ROLLED_OUT: Duration = Duration::from_mins(1);
+
+/// Stops all exporters, after their liveness probes were taken away: a probe would have stopped exporters restarted in the midst of the run.
+async fn stop_exporters(session: &Session) -> Result<(), String> {
     let cluster = session.own().and_then(lane::Cluster::embedded);
     let cluster = cluster.ok_or("the cluster is not an embedded one")?;
+    remove_probes(&cluster.client()).await?;
     let mut stopped = 0;
     for node in cluster.nodes() {
         for container in node.containers() {
@@ -137,6 +151,56 @@ fn stop_exporters(session: &Session) -> Result<(), String> {
     } else {
         Ok(())
     }
+}
+
+/// Takes the liveness probes of the exporters away, and waits until all exporters run without. The operator is told to leave them alone.
+async fn remove_probes(client: &Client) -> Result<(), String> {
+    let failed = |error: kube::Error| error.to_string();
+    let params = PatchParams::default();
+    let paused = json!({"metadata": {"annotations": {PAUSE_RECONCILIATION: ENABLED}}});
+    let operators: Api<NumaResourcesOperator> = Api::all(client.clone());
+    operators
+        .patch(api::names::OPERATOR_CR, &params, &Patch::Merge(paused))
+        .await
+        .map_err(failed)?;
+    let container = json!({"name": api::names::RTE_CONTAINER, "livenessProbe": null});
+    let patch = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
+    for set in exporters(client).await? {
+        let namespace = set.namespace().unwrap_or_default();
+        let sets: Api<DaemonSet> = Api::namespaced(client.clone(), &namespace);
+        sets.patch(&set.name_any(), &params, &Patch::Strategic(&patch))
+            .await
+            .map_err(failed)?;
+    }
+    let without_probes = async || {
+        let sets = exporters(client).await?;
+        let is_done = |set: &DaemonSet| Rollout::of(set).is_over() && !has_probe(set);
+        if !sets.is_empty() && sets.iter().all(is_done) {
+            Ok(())
+        } else {
+            Err("some exporters are not ready, or have a probe".to_owned())
+        }
+    };
+    testbed::eventually(ROLLED_OUT, without_probes).await
+}
+
+/// Returns the exporters' daemon sets.
+async fn exporters(client: &Client) -> Result<Vec<DaemonSet>, String> {
+    let all: Api<DaemonSet> = Api::all(client.clone());
+    let sets = all.list(&ListParams::default()).await;
+    let mut sets = sets.map_err(|error| error.to_string())?.items;
+    sets.retain(|set| container(set).is_some());
+    Ok(sets)
+}
+
+fn container(set: &DaemonSet) -> Option<&Container> {
+    let pods = set.spec.as_ref()?.template.spec.as_ref()?;
+    let mut containers = pods.containers.iter();
+    containers.find(|container| container.name == api::names::RTE_CONTAINER)
+}
+
+fn has_probe(set: &DaemonSet) -> bool {
+    container(set).is_some_and(|container| container.liveness_probe.is_some())
 }
 
 /// Runs tier0 with a fault and compares the failed scenarios with the table.
@@ -159,7 +223,7 @@ fn check(lane: Lane, fault: &Fault) {
         &test,
         &options,
         &selection,
-        async |session| (fault.inject)(session),
+        async |session| (fault.inject)(session).await,
     ));
     let events = completed.events.display();
     let why = &completed.phase_failure;

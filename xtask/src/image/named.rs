@@ -60,7 +60,7 @@ fn exporters(platform: Platform) -> Vec<Value> {
         image: rte::Image {
             reference: "image".into(),
             pull_policy: None,
-            run_as_root: true,
+            is_own: true,
         },
         log_level: LogLevel::Normal,
         tls: TlsSettings::intermediate(),

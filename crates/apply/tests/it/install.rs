@@ -20,7 +20,7 @@ fn objects() -> Vec<Value> {
         image: Image {
             reference: "i".into(),
             pull_policy: None,
-            run_as_root: true,
+            is_own: true,
         },
         log_level: LogLevel::Normal,
         tls: TlsSettings::default(),

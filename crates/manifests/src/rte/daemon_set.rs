@@ -8,9 +8,9 @@ use k8s_openapi::api::apps::v1::{
     DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy, RollingUpdateDaemonSet,
 };
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, NodeAffinity, NodeSelector, NodeSelectorRequirement,
-    NodeSelectorTerm, PodAffinityTerm, PodAntiAffinity, PodReadinessGate, PodSpec, PodTemplateSpec,
-    SELinuxOptions, SecurityContext, Volume, VolumeMount,
+    Affinity, Container, ContainerPort, HTTPGetAction, NodeAffinity, NodeSelector,
+    NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodAntiAffinity, PodReadinessGate,
+    PodSpec, PodTemplateSpec, Probe, SELinuxOptions, SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelectorRequirement, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -113,7 +113,7 @@ fn exporter(options: &Options, pool: &Pool, mounts: Vec<VolumeMount>) -> Contain
         container_port: i32::from(metrics::RTE_PORT),
         ..ContainerPort::default()
     };
-    let root = options.image.run_as_root.then_some(0);
+    let root = options.image.is_own.then_some(0);
     let se_linux_options = options.platform.is_openshift().then(|| SELinuxOptions {
         type_: Some(selinux_type(pool.custom_selinux_policy).into()),
         level: Some(SELINUX_LEVEL.into()),
@@ -133,10 +133,30 @@ fn exporter(options: &Options, pool: &Pool, mounts: Vec<VolumeMount>) -> Contain
         args: Some(args(options, &pool.config).to_args()),
         env: Some(env),
         ports: Some(vec![port]),
+        // an image that the administrator chose may be the original's, which has no such endpoint
+        liveness_probe: options.image.is_own.then(liveness),
         security_context: (security != SecurityContext::default()).then_some(security),
         termination_message_policy: Some(READ_LOGS_ON_ERROR.into()),
         volume_mounts: Some(mounts),
         ..Container::default()
+    }
+}
+
+/// Returns the probe that restarts an exporter which hangs. It is slow to do so: the exporter itself notices a hanging cycle after minutes, and a
+/// restart costs more than some silence.
+fn liveness() -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some("/livez".into()),
+            port: IntOrString::String(names::METRICS_PORT_NAME.into()),
+            scheme: Some("HTTPS".into()),
+            ..HTTPGetAction::default()
+        }),
+        initial_delay_seconds: Some(15),
+        period_seconds: Some(20),
+        timeout_seconds: Some(10),
+        failure_threshold: Some(3),
+        ..Probe::default()
     }
 }
 

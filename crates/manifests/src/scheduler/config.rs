@@ -66,7 +66,7 @@ pub struct Settings {
     pub resources: Vec<ResourceSpecParams>,
     /// Whether placement may preempt.
     pub preemption: bool,
-    /// Whether the pods elect a leader, which several pods need.
+    /// Whether the pods elect a leader. The original's do when there are several (operator.md 5.4).
     pub leader_elect: bool,
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn options(platform: Platform) -> rte::Options {
         image: Image {
             reference: "image".into(),
             pull_policy: Some("Always".into()),
-            run_as_root: true,
+            is_own: true,
         },
         log_level: LogLevel::Normal,
         tls: TlsSettings::intermediate(),
@@ -337,7 +337,7 @@ fn image_of_the_administrators_choice_keeps_its_user_and_policy() {
     let image = Image {
         reference: "mine".into(),
         pull_policy: None,
-        run_as_root: false,
+        is_own: false,
     };
     let set = daemon_set(
         &rte::Options {

@@ -69,10 +69,15 @@ fn scheduler_deployment_is_described_in_full() {
             "--tls-cipher-suites="
         ])
     );
+    let uid = json!({"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}});
     assert_eq!(
         container["env"],
-        json!([{"name": "PFP_STATUS_DUMP", "value": "/run/pfpstatus"}])
+        json!([uid, {"name": "PFP_STATUS_DUMP", "value": "/run/pfpstatus"}])
     );
+    let health = json!({"path": "/healthz", "port": 10259, "scheme": "HTTPS"});
+    for probe in ["livenessProbe", "readinessProbe"] {
+        assert_eq!(container[probe]["httpGet"], health, "{probe}");
+    }
     assert_eq!(
         container["resources"],
         json!({"requests": {"cpu": "150m", "memory": "500Mi"}})
@@ -103,7 +108,8 @@ fn scheduler_follows_its_options() {
         pod["containers"][0]["resources"],
         json!({"requests": amounts, "limits": amounts})
     );
-    assert_eq!(pod["containers"][0].get("env"), None);
+    let variables = pod["containers"][0]["env"].as_array().unwrap();
+    assert!(variables.iter().all(|it| it["name"] != "PFP_STATUS_DUMP"));
     let egress = to_value(&set.network_policies[1]);
     assert_eq!(
         egress["spec"]["egress"][0]["ports"]

@@ -123,7 +123,8 @@ fn options(
             scoring: strategy.strategy.unwrap_or_default(),
             resources: strategy.resources,
             preemption: spec.preemption_mode == Some(PreemptionMode::Enabled),
-            leader_elect: replicas > 1,
+            // one replica, too: a node without network may keep an old pod at work while a new one starts elsewhere
+            leader_elect: true,
         },
     }
 }

@@ -84,7 +84,7 @@ fn image(cr: &NumaResourcesOperator, installation: &Installation) -> Image {
     Image {
         reference: cr.spec.exporter_image.clone(),
         pull_policy: None,
-        run_as_root: false,
+        is_own: false,
     }
 }
 
@@ -189,12 +189,12 @@ mod tests {
         #[case] given: &str,
         #[case] reference: &str,
         #[case] pull_policy: Option<&str>,
-        #[case] run_as_root: bool,
+        #[case] is_own: bool,
     ) {
         let expected = Image {
             reference: reference.into(),
             pull_policy: pull_policy.map(Into::into),
-            run_as_root,
+            is_own,
         };
         assert_eq!(
             image(
