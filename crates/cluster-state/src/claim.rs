@@ -9,6 +9,7 @@ use crate::layout::{check_name, dir, lock};
 use crate::process::ProcessRef;
 use crate::record::{Local, Record, read, write};
 use crate::removal::sweep;
+use crate::root;
 
 /// Longest path that fits into the address of a unix socket, with its terminating zero.
 const MAX_SOCKET_PATH: usize = 108;
@@ -36,7 +37,7 @@ pub fn claim(claim: &Claim<'_>) -> Result<(PathBuf, Vec<String>), Error> {
     let root = claim.root;
     let dir = dir(root, claim.name);
     check_length(&dir, claim)?;
-    fs_err::create_dir_all(root)?;
+    root::make(root)?;
     let _lock = lock(root)?;
     let swept = sweep(root)?;
     if let Some(record) = read(&dir)? {
@@ -49,11 +50,11 @@ pub fn claim(claim: &Claim<'_>) -> Result<(PathBuf, Vec<String>), Error> {
             pid: process.pid,
         });
     }
-    match fs_err::create_dir(&dir) {
+    match root::make_new(&dir) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             // A start that was killed before it wrote its record left the directory.
             fs_err::remove_dir(&dir).map_err(|_| Error::Foreign(dir.clone()))?;
-            fs_err::create_dir(&dir)?;
+            root::make_new(&dir)?;
         }
         outcome => outcome?,
     }

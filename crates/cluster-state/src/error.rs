@@ -38,6 +38,9 @@ pub enum Error {
     /// A directory of this name exists, but it is not a cluster's.
     #[error("{} exists and is not a cluster's directory: remove it or choose another name", .0.display())]
     Foreign(PathBuf),
+    /// Somebody else may change the state root, and with it which processes are ended and which files removed.
+    #[error("the state directory {} belongs to somebody else, or others may write to it: choose another one, or make it yours alone (chmod go-w)", .0.display())]
+    NotOurs(PathBuf),
     /// A record could not be parsed.
     #[error("the record {} is damaged", path.display())]
     Damaged {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::root;
 
 const LOCK: &str = "lock";
 
@@ -29,8 +30,10 @@ pub(crate) fn directories(root: &Path) -> Result<Vec<(String, PathBuf)>, Error> 
     Ok(list)
 }
 
-/// Waits for the lock of the root and holds it until the file is dropped.
+/// Waits for the lock of the root and holds it until the file is dropped. Every change begins here, so a root that others may change is
+/// refused here.
 pub(crate) fn lock(root: &Path) -> Result<std::fs::File, Error> {
+    root::check(root)?;
     let file = std::fs::OpenOptions::new()
         .create(true)
         .append(true)

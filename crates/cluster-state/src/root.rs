@@ -7,9 +7,14 @@ use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access, getuid};
 
+use crate::error::Error;
+
 /// In-memory file system that every Linux has, and the bytes that must be free there for a whole run.
 const MEMORY_ROOT: &str = "/dev/shm";
 const MIN_FREE_BYTES: u64 = 256 << 20;
+/// Mode of the directories here: nobody else lists them or reaches what is below.
+pub(crate) const PRIVATE: u32 = 0o700;
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Returns the default state root: `$XDG_STATE_HOME/numaresources`, or `~/.local/state/numaresources`; if that is not writable, this user's
 /// directory below the one for temporary files.
@@ -19,10 +24,32 @@ pub fn default_root() -> PathBuf {
         .filter(|dir| !dir.is_empty())
         .map_or_else(|| home().join(".local/state"), PathBuf::from)
         .join("numaresources");
-    if fs_err::create_dir_all(&root).is_ok() && access(&root, AccessFlags::W_OK).is_ok() {
-        root
+    if make(&root).is_ok() && access(&root, AccessFlags::W_OK).is_ok() {
+        return root;
+    }
+    let temporary = std::env::temp_dir().join(format!("numaresources-{}", getuid()));
+    // where it is somebody else's, the first root fails, with its reason
+    if is_own(&temporary) { temporary } else { root }
+}
+
+/// Makes a directory for this user alone, and those above it, where they are missing.
+pub(crate) fn make(dir: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(PRIVATE).create(dir)
+}
+
+/// Makes the directory of a cluster, for this user alone: kubeconfigs, keys and sockets are below it.
+pub(crate) fn make_new(dir: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().mode(PRIVATE).create(dir)
+}
+
+/// Refuses a state root that others may change: its records say which processes are ended and which directories removed.
+pub(crate) fn check(root: &Path) -> Result<(), Error> {
+    let found = fs_err::metadata(root)?;
+    if found.uid() == getuid().as_raw() && found.mode() & WRITABLE_BY_OTHERS == 0 {
+        Ok(())
     } else {
-        std::env::temp_dir().join(format!("numaresources-{}", getuid()))
+        Err(Error::NotOurs(root.to_owned()))
     }
 }
 
@@ -46,7 +73,7 @@ fn has_free_memory() -> bool {
 
 /// Returns whether a directory belongs to this user, because anybody could have made it; makes it when it is missing.
 fn is_own(dir: &Path) -> bool {
-    let _ = std::fs::DirBuilder::new().mode(0o700).create(dir);
+    let _ = std::fs::DirBuilder::new().mode(PRIVATE).create(dir);
     std::fs::symlink_metadata(dir).is_ok_and(|it| it.is_dir() && it.uid() == getuid().as_raw())
 }
 
@@ -67,5 +94,24 @@ mod tests {
         fs_err::os::unix::fs::symlink(&dir, &link).unwrap();
         assert!(!is_own(&link), "it may lead anywhere");
         assert!(!is_own(&place.path().join("none/ours")));
+    }
+
+    #[test]
+    fn a_root_that_others_may_write_to_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("a/b");
+        make(&root).unwrap();
+        check(&root).unwrap();
+        for (mode, refused) in [(0o755, false), (0o775, true), (0o1777, true)] {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            fs_err::set_permissions(&root, permissions).unwrap();
+            let outcome = check(&root);
+            assert_eq!(
+                matches!(outcome, Err(Error::NotOurs(_))),
+                refused,
+                "{mode:o}"
+            );
+        }
     }
 }

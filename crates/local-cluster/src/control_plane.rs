@@ -146,6 +146,7 @@ impl ControlPlane<'_> {
     pub fn api_server(&self) -> ProcessSpec {
         let serving = self.pki.serving();
         let accounts = self.pki.service_account();
+        let kubelet_client = self.pki.kubelet_client();
         self.start(
             API_SERVER,
             &self.assets.kube_apiserver,
@@ -166,6 +167,8 @@ impl ControlPlane<'_> {
                 ),
                 ("service-account-key-file", text(&accounts.cert)),
                 ("service-account-signing-key-file", text(&accounts.key)),
+                ("kubelet-client-certificate", text(&kubelet_client.cert)),
+                ("kubelet-client-key", text(&kubelet_client.key)),
                 ("kubelet-preferred-address-types", "InternalIP".to_owned()),
                 ("allow-privileged", "true".to_owned()),
                 ("event-ttl", "6h".to_owned()),

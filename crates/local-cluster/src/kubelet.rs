@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cluster_spec::kubelet::{KubeletSettings, Taint};
 use fixtures::machines::Machine;
+use serde_json::json;
 
 use super::control_plane::{process, text};
 use super::supervise::protocol::ProcessSpec;
@@ -19,6 +20,8 @@ pub(crate) struct Kubelet<'a> {
     pub(crate) address: Ipv4Addr,
     pub(crate) kubeconfig: PathBuf,
     pub(crate) cri_socket: PathBuf,
+    /// Certificate of the authority that clients of the kubelet are known by.
+    pub(crate) client_ca: PathBuf,
     pub(crate) taints: &'a [Taint],
 }
 
@@ -39,7 +42,14 @@ impl Kubelet<'_> {
         settings: &KubeletSettings,
         machine: &Machine,
     ) -> std::io::Result<()> {
-        let config = settings.configuration(machine, &self.cri_socket, self.taints);
+        let mut config = settings.configuration(machine, &self.cri_socket, self.taints);
+        // the whole machine can reach the port, and its users are not those of the cluster
+        config["authentication"] = json!({
+            "anonymous": { "enabled": false },
+            "webhook": { "enabled": true },
+            "x509": { "clientCAFile": self.client_ca },
+        });
+        config["authorization"] = json!({ "mode": "Webhook" });
         let text = serde_yaml::to_string(&config).map_err(std::io::Error::other)?;
         fs_err::write(self.config_file(), text)
     }

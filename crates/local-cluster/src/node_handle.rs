@@ -315,6 +315,7 @@ impl NodeHandle {
             address: self.address(),
             kubeconfig: dir.join("kubeconfigs").join(self.name()),
             cri_socket: self.cri_socket(),
+            client_ca: pki::ca(&dir.join("pki")),
             taints: &self.plan().taints,
         }
     }

@@ -33,18 +33,23 @@ impl Pki {
     pub fn in_dir(dir: &Path) -> std::io::Result<Self> {
         Ok(Self {
             dir: dir.to_owned(),
-            ca_pem: fs_err::read_to_string(dir.join("ca.crt"))?,
+            ca_pem: fs_err::read_to_string(ca(dir))?,
         })
     }
 
     /// Returns the path of the authority's certificate.
     pub fn ca(&self) -> PathBuf {
-        self.dir.join("ca.crt")
+        ca(&self.dir)
     }
 
     /// Returns the paths of the API server's serving certificate.
     pub fn serving(&self) -> Pair {
         self.pair("apiserver")
+    }
+
+    /// Returns the paths of the certificate with which the API server speaks to kubelets.
+    pub fn kubelet_client(&self) -> Pair {
+        self.pair("apiserver-kubelet-client")
     }
 
     /// Returns the paths of the key that signs service account tokens, and of its public half.
@@ -61,6 +66,11 @@ impl Pki {
             key: self.dir.join(format!("{name}.key")),
         }
     }
+}
+
+/// Returns the path of the authority's certificate in the directory of a cluster's keys.
+pub(crate) fn ca(dir: &Path) -> PathBuf {
+    dir.join("ca.crt")
 }
 
 /// The files of a certificate (or public key) and its private key.
@@ -95,6 +105,13 @@ pub fn create(dir: &Path, subnet: Subnet) -> Result<Pki, Error> {
     serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     serving.subject_alt_names = serving_names(subnet)?;
     sign(&serving, &issuer, &pki.serving())?;
+
+    let mut kubelet_client = params("kube-apiserver-kubelet-client");
+    // the name and the group that kubeadm gives it
+    let names = &mut kubelet_client.distinguished_name;
+    names.push(DnType::OrganizationName, "system:masters");
+    kubelet_client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    sign(&kubelet_client, &issuer, &pki.kubelet_client())?;
 
     let accounts = KeyPair::generate()?;
     write_private(&pki.service_account().key, &accounts.serialize_pem())?;

@@ -23,6 +23,7 @@ async fn cluster_keeps_its_promises_to_pods() {
     let cluster = LocalCluster::up(small(&state_root, "promises", 2), &|_| {})
         .await
         .unwrap();
+    promises::another_user_of_the_machine_reaches_nothing(&cluster);
     promises::guaranteed_pods_get_cpus_of_one_zone_and_the_third_is_refused(&cluster).await;
     promises::pods_reach_the_api_server_by_its_cluster_ip(&cluster).await;
     promises::daemon_sets_run_on_every_worker(&cluster).await;

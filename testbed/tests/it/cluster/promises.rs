@@ -1,6 +1,10 @@
 //! The guarantees of a cluster for its pods. Each check leaves the cluster without pods.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use cluster_spec::kubelet::{KubeletSettings, TopologyScope};
@@ -22,6 +26,8 @@ use super::harness::kubectl;
 
 const IMAGE: &str = "localhost/numaresources/stack:dev";
 const DEADLINE: Duration = Duration::from_mins(1);
+/// ID of a user and a group without rights.
+const NOBODY: u32 = 65534;
 
 pub(super) async fn guaranteed_pods_get_cpus_of_one_zone_and_the_third_is_refused(
     cluster: &LocalCluster,
@@ -58,6 +64,58 @@ pub(super) async fn guaranteed_pods_get_cpus_of_one_zone_and_the_third_is_refuse
     );
     for name in ["first", "second", "third"] {
         delete(cluster, name).await;
+    }
+}
+
+/// Somebody without the cluster's kubeconfig and without root reads none of its files, and gets no answer but a refusal.
+pub(super) fn another_user_of_the_machine_reaches_nothing(cluster: &LocalCluster) {
+    let (above, dir) = (cluster.dir().parent().unwrap(), cluster.dir());
+    fs_err::set_permissions(above, Permissions::from_mode(0o755)).unwrap();
+    let found = Command::new("find")
+        .arg(dir)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(found.stdout).unwrap();
+    assert_eq!(
+        listed.trim(),
+        dir.display().to_string(),
+        "files that others see"
+    );
+
+    // nobody knows passwords here, but without one kubectl asks for it
+    let ask = |server: String, path: &str| {
+        let output = Command::new(&cluster.spec().assets.kubectl)
+            .args([
+                "--insecure-skip-tls-verify",
+                "--server",
+                &server,
+                "--username=u",
+                "--password=p",
+                "get",
+                "--raw",
+                path,
+            ])
+            .env("KUBECONFIG", "/dev/null")
+            .output()
+            .unwrap();
+        (
+            output.status.success(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let api_server = format!("https://{}:443", cluster.subnet().gateway());
+    let (is_answered, text) = ask(api_server, "/api/v1/secrets");
+    assert!(!is_answered && text.contains("orbidden"), "{text}");
+    for node in cluster.nodes() {
+        for path in ["/pods", "/configz", "/metrics"] {
+            let (is_answered, text) = ask(format!("https://{}:10250", node.address()), path);
+            assert!(
+                !is_answered && text.contains("must be logged in"),
+                "{path}: {text}"
+            );
+        }
     }
 }
 
