@@ -17,6 +17,7 @@ use programs::registry;
 use crate::{cargo, image};
 
 mod history;
+mod idle;
 mod job;
 mod output;
 mod plan;

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::sync::Arc;
-use std::sync::mpsc::{channel, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, channel, sync_channel};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use programs::console::note;
 
+use super::idle::Processors;
 use super::job::Job;
 use super::output::{self, Verdict};
 use super::process::{Ended, Running};
@@ -16,6 +18,8 @@ use super::process::{Ended, Running};
 const WAITING: f64 = 0.4;
 /// Least load that a job counts for, because a machine full of waiting jobs is busy, too.
 const LEAST_LOAD: f64 = 0.1;
+/// Time between two looks at the processors while no job ends.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// A job that has ended.
 #[derive(Debug)]
@@ -48,28 +52,44 @@ pub(crate) fn all(
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| running.watch());
         let (sender, receiver) = channel();
+        let start = |job: Job| {
+            let (sender, running) = (sender.clone(), &running);
+            scope.spawn(move || {
+                let ended = running.run(&job, environment);
+                let verdicts = output::verdicts(&job, &ended);
+                // the receiver lives until all have ended
+                let _ = sender.send(Done {
+                    job,
+                    ended,
+                    verdicts,
+                });
+            });
+        };
+        let mut processors = Processors::default();
         loop {
             while !running.is_closed()
                 && let Some(job) = waiting.next()
             {
-                let (sender, running) = (sender.clone(), &running);
-                scope.spawn(move || {
-                    let ended = running.run(&job, environment);
-                    let verdicts = output::verdicts(&job, &ended);
-                    // the receiver lives until all have ended
-                    let _ = sender.send(Done {
-                        job,
-                        ended,
-                        verdicts,
-                    });
-                });
+                start(job);
             }
             if waiting.running == 0 {
                 break;
             }
-            let Ok(ended) = receiver.recv() else { break };
-            waiting.ended(&ended.job);
-            done(ended);
+            match receiver.recv_timeout(LOOK) {
+                Ok(ended) => {
+                    waiting.ended(&ended.job);
+                    done(ended);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    if processors.are_idle()
+                        && !running.is_closed()
+                        && let Some(job) = waiting.next_on_an_idle_machine()
+                    {
+                        start(job);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
         }
         let interrupted = running.is_closed();
         running.close();
@@ -140,6 +160,18 @@ impl Waiting {
             .iter()
             .enumerate()
             .position(|(index, job)| fits(job) && (index == 0 || self.load(job) <= WAITING))?;
+        self.take(index)
+    }
+
+    /// Returns the longest job for a machine that is idle although no job fits: what runs needs less than it was expected to. There is one such
+    /// job at a time.
+    fn next_on_an_idle_machine(&mut self) -> Option<Job> {
+        (self.taken <= self.capacity)
+            .then(|| self.take(0))
+            .flatten()
+    }
+
+    fn take(&mut self, index: usize) -> Option<Job> {
         let job = self.jobs.remove(index)?;
         self.taken += self.load(&job);
         self.running += 1;
@@ -198,6 +230,25 @@ mod tests {
         assert_eq!(begin(&mut waiting), ["busy"]);
         waiting.ended(&job("idle", 30.0, 0.2));
         assert_eq!(begin(&mut waiting), ["busy-2"]);
+    }
+
+    #[test]
+    fn an_idle_machine_gets_one_job_that_does_not_fit() {
+        let mut waiting = Waiting::new(
+            vec![
+                job("heavy", 50.0, 1.7),
+                job("busy", 40.0, 1.0),
+                job("busy-2", 20.0, 1.0),
+            ],
+            2.0,
+        );
+        assert_eq!(begin(&mut waiting), ["heavy"]);
+        let mut beyond = || waiting.next_on_an_idle_machine().map(|job| job.id);
+        assert_eq!(beyond().as_deref(), Some("busy"));
+        assert_eq!(beyond(), None);
+        waiting.ended(&job("busy", 40.0, 1.0));
+        let next = waiting.next_on_an_idle_machine().map(|job| job.id);
+        assert_eq!(next.as_deref(), Some("busy-2"));
     }
 
     #[test]
