@@ -106,6 +106,10 @@ const RULES: &[Rule] = &[
         ],
     ),
     rule(
+        "deployer",
+        &["api", "goflags", "manifests", "apply", "daemon"],
+    ),
+    rule(
         "sim",
         &[
             "api",
