@@ -2,9 +2,10 @@
 
 use apply::{Cause, Identity, ready};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use kube::api::{Api, DynamicObject};
+use kube::api::{Api, DynamicObject, ListParams};
 use serde::de::DeserializeOwned;
 
 use crate::log::{Log, Value};
@@ -248,10 +249,59 @@ impl Waiter<'_> {
                 object: title(identity),
                 state,
                 limit: self.waiting.timeout,
-                seen,
+                seen: match culprit(self.client, identity).await {
+                    Some(culprit) => format!("{seen}; {culprit}"),
+                    None => seen,
+                },
             }),
         }
     }
+}
+
+/// Returns why a pod of a workload does not run, for people; `None` if nothing is to be said.
+async fn culprit(client: &Client, identity: &Identity) -> Option<String> {
+    let workload: Api<DynamicObject> = identity.api(client);
+    let workload = workload.get(&identity.name).await.ok()?;
+    let labels = workload.data.pointer("/spec/selector/matchLabels")?;
+    let selector: Vec<String> = labels
+        .as_object()?
+        .iter()
+        .filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)))
+        .collect();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), identity.namespace.as_deref()?);
+    let params = ListParams::default().labels(&selector.join(","));
+    let pods = pods.list(&params).await.ok()?;
+    pods.items.iter().find_map(trouble)
+}
+
+/// Returns why a pod waits: no node takes it, or one of its containers does not start or does not stay.
+fn trouble(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let unschedulable = status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
+    if let Some(condition) = unschedulable {
+        let message = condition.message.as_deref().unwrap_or_default();
+        return Some(format!("no node takes pod {name}: {message}"));
+    }
+    let containers = status.container_statuses.iter().flatten();
+    containers
+        .filter_map(|container| Some((container, container.state.as_ref()?.waiting.as_ref()?)))
+        .find_map(|(container, waiting)| {
+            let reason = waiting.reason.as_deref()?;
+            let last = container.last_state.as_ref();
+            let ended = last.and_then(|last| last.terminated.as_ref());
+            let said = ended.and_then(|ended| ended.message.as_deref());
+            let message = said.or(waiting.message.as_deref()).unwrap_or_default();
+            let of = &container.name;
+            Some(format!(
+                "pod {name}, container {of}: {reason}: {}",
+                message.trim()
+            ))
+        })
 }
 
 /// Returns whether objects of a kind get ready some time after they are created.
@@ -275,4 +325,33 @@ fn typed<K: DeserializeOwned>(
     };
     let value = serde_json::to_value(object).map_err(form)?;
     serde_json::from_value(value).map(Some).map_err(form)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(status: serde_json::Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn what_keeps_a_pod_from_running_is_told_with_its_own_words() {
+        let crashes = pod(
+            json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 1,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+            "lastState": {"terminated": {"exitCode": 1, "message": "no file\n"}}}]}),
+        );
+        assert_eq!(
+            trouble(&crashes).unwrap(),
+            "pod p, container c: CrashLoopBackOff: no file"
+        );
+        let waits = pod(
+            json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]}),
+        );
+        assert_eq!(trouble(&waits).unwrap(), "no node takes pod p: 0/3 nodes");
+        assert_eq!(trouble(&pod(json!({"phase": "Running"}))), None);
+    }
 }

@@ -68,16 +68,13 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     findings
 }
 
-/// Returns the most frequent value; of several the first one in the alphabet.
+/// Returns the most frequent value; of several the one that comes first.
 fn usual<'a>(values: impl Iterator<Item = &'a str>) -> &'a str {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for value in values {
-        *counts.entry(value).or_default() += 1;
-    }
-    let most = counts.values().copied().max().unwrap_or(0);
-    let mut all = counts.into_iter();
-    all.find(|(_, count)| *count == most)
-        .map_or("", |(value, _)| value)
+    let values: Vec<&str> = values.collect();
+    let count = |value: &str| values.iter().filter(|other| **other == value).count();
+    let most = values.iter().map(|value| count(value)).max();
+    let mut candidates = values.iter().filter(|value| Some(count(value)) == most);
+    candidates.next().copied().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::process::{Ran, deployer_on};
 
 const WITHIN: Duration = Duration::from_mins(1);
 /// Waits look often, so that tests do not wait for them.
-const DEPLOY: &str = "deploy --wait --wait-interval=200ms";
+const DEPLOY: &str = "deploy --wait --wait-interval=200ms --wait-timeout=45s";
 const CONFIG: &str = "topologyPolicy: {}\n";
 
 async fn run(cluster: &TestCluster, arguments: &str) -> Ran {

@@ -4,11 +4,26 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// What a run has printed, and its exit code.
-#[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+}
+
+/// Shows the end of each output, which has what went wrong.
+impl std::fmt::Debug for Ran {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let end = |text: &str| {
+            let lines: Vec<&str> = text.lines().collect();
+            lines[lines.len().saturating_sub(20)..].join("\n")
+        };
+        let (stdout, stderr) = (end(&self.stdout), end(&self.stderr));
+        write!(
+            f,
+            "code {:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}",
+            self.code
+        )
+    }
 }
 
 impl From<Output> for Ran {
