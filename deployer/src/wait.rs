@@ -333,14 +333,14 @@ mod tests {
 
     use super::*;
 
-    fn pod(status: serde_json::Value) -> Pod {
+    fn pod(status: &serde_json::Value) -> Pod {
         serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap()
     }
 
     #[test]
     fn what_keeps_a_pod_from_running_is_told_with_its_own_words() {
         let crashes = pod(
-            json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 1,
+            &json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 1,
             "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
             "lastState": {"terminated": {"exitCode": 1, "message": "no file\n"}}}]}),
         );
@@ -349,9 +349,9 @@ mod tests {
             "pod p, container c: CrashLoopBackOff: no file"
         );
         let waits = pod(
-            json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]}),
+            &json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]}),
         );
         assert_eq!(trouble(&waits).unwrap(), "no node takes pod p: 0/3 nodes");
-        assert_eq!(trouble(&pod(json!({"phase": "Running"}))), None);
+        assert_eq!(trouble(&pod(&json!({"phase": "Running"}))), None);
     }
 }

@@ -191,8 +191,8 @@ mod tests {
 
     fn lines(schedulers: Vec<Configured>, pods: Vec<Pod>) -> Vec<String> {
         let observed = Observed {
-            schedulers,
             pods,
+            schedulers,
             ..Observed::default()
         };
         check(&observed)
