@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use api::{labels, nrt};
 use apply::Cause;
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ListParams};
@@ -122,6 +123,16 @@ impl Cluster {
         ports
     }
 
+    /// Returns the names of the DaemonSets in a namespace; none if there is no such namespace, or the user may not see them.
+    pub async fn daemon_sets(&self, namespace: &str) -> Vec<String> {
+        let sets: Api<DaemonSet> = Api::namespaced(self.client.clone(), namespace);
+        let sets = sets.list_metadata(&ListParams::default()).await;
+        let sets = sets.map(|list| list.items).unwrap_or_default();
+        sets.into_iter()
+            .filter_map(|set| set.metadata.name)
+            .collect()
+    }
+
     /// Returns all topologies; `None` if the cluster does not know the kind.
     pub async fn topologies(
         &self,
@@ -157,6 +168,37 @@ pub fn is_worker(node: &Node) -> bool {
     let all = node.metadata.labels.as_ref();
     all.and_then(|all| all.get(labels::WORKER))
         .is_some_and(String::is_empty)
+}
+
+/// A pool of nodes, and the label by which its nodes are known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodePool {
+    /// Its name.
+    pub name: String,
+    /// Key of the label.
+    pub key: String,
+    /// Value of the label.
+    pub value: String,
+}
+
+/// Roles that every worker or no worker has, so that they say nothing of pools.
+const COMMON_ROLES: [&str; 3] = ["worker", "control-plane", "master"];
+
+/// Returns the pool of a node: its pool in a hosted cluster, or its own role. A node without either is one of the workers, as all the others are.
+pub fn node_pool(node: &Node) -> Option<NodePool> {
+    let all = node.metadata.labels.as_ref()?;
+    let pool = |name: &str, key: &str, value: &str| NodePool {
+        name: name.to_owned(),
+        key: key.to_owned(),
+        value: value.to_owned(),
+    };
+    if let Some(name) = all.get(labels::HYPERSHIFT_NODE_POOL) {
+        return Some(pool(name, labels::HYPERSHIFT_NODE_POOL, name));
+    }
+    all.iter().find_map(|(key, value)| {
+        let role = key.strip_prefix(labels::NODE_ROLE_PREFIX)?;
+        (!COMMON_ROLES.contains(&role)).then(|| pool(role, key, value))
+    })
 }
 
 /// Returns whether a node takes pods without tolerations.

@@ -105,6 +105,10 @@ async fn one(work: &Work<'_>, applier: &Applier, set: &Set) -> Result<(), Error>
         &format!("deploying topology-aware-scheduling {title}"),
         &[],
     );
+    // a node has room for one exporter: those of other pools go first
+    let (workloads, rest): (Vec<&Value>, Vec<&Value>) =
+        left_over(set).partition(|object| object["kind"] == "DaemonSet");
+    prune(applier, &log, set.component, &workloads).await?;
     for object in &set.create {
         let Some(identity) = Identity::of(object) else {
             continue;
@@ -119,7 +123,7 @@ async fn one(work: &Work<'_>, applier: &Applier, set: &Set) -> Result<(), Error>
             })?;
         }
     }
-    prune(applier, &log, set).await?;
+    prune(applier, &log, set.component, &rest).await?;
     let end = match set.component {
         Component::Updater(_) => "!",
         Component::Api | Component::Scheduler => "",
@@ -212,19 +216,27 @@ fn serves_what_is_needed(existing: &DynamicObject, object: &Value) -> Result<(),
     }
 }
 
-/// Deletes what only another configuration of the component has. Definitions and namespaces stay, because they hold what others have put there.
-async fn prune(applier: &Applier, log: &Log, set: &Set) -> Result<(), Error> {
+/// Returns what only another configuration of the component has. Definitions and namespaces stay, because they hold what others have put there.
+fn left_over(set: &Set) -> impl Iterator<Item = &Value> {
     let wanted: BTreeSet<String> = set.create.iter().map(identity_text).collect();
-    for object in &set.delete {
+    set.delete.iter().filter(move |object| {
         let stays = matches!(object["kind"].as_str(), Some("Namespace" | DEFINITION));
-        if stays || wanted.contains(&identity_text(object)) {
-            continue;
-        }
+        !stays && !wanted.contains(&identity_text(object))
+    })
+}
+
+async fn prune(
+    applier: &Applier,
+    log: &Log,
+    component: Component,
+    objects: &[&Value],
+) -> Result<(), Error> {
+    for object in objects {
         let deleted = applier
             .delete(object)
             .await
             .map_err(|source| Error::Apply {
-                component: set.component.title(),
+                component: component.title(),
                 source,
             })?;
         if deleted {

@@ -3,8 +3,10 @@
 
 use std::fmt;
 use std::io::{IsTerminal as _, Write as _};
+use std::sync::Arc;
 
 use owo_colors::{OwoColorize as _, Style};
+use parking_lot::Mutex;
 
 /// A value of a line.
 #[derive(Clone, Debug)]
@@ -60,7 +62,8 @@ pub struct Log {
     verbosity: i32,
     name: Option<&'static str>,
     has_colours: bool,
-    is_terminal: bool,
+    /// On a terminal: what is being done now, which all clones share.
+    doing: Option<Arc<Mutex<String>>>,
 }
 
 impl Log {
@@ -72,7 +75,7 @@ impl Log {
             verbosity,
             name: None,
             has_colours: is_terminal && !wants_none,
-            is_terminal,
+            doing: is_terminal.then(Arc::default),
         }
     }
 
@@ -92,24 +95,36 @@ impl Log {
         }
         let now = jiff::Zoned::now().strftime("%Y/%m/%d %H:%M:%S").to_string();
         let text = format_line(&now, self.name, level, message, pairs, self.has_colours);
-        let clear = if self.is_terminal { CLEAR_LINE } else { "" };
-        write(&format!("{clear}{text}\n"));
+        match &self.doing {
+            Some(doing) => write(&format!("{CLEAR_LINE}{text}\n{}", display(&doing.lock()))),
+            None => write(&format!("{text}\n")),
+        }
     }
 
     /// Shows on a terminal what is being done now.
     pub fn doing(&self, what: impl fmt::Display) {
-        if self.is_terminal {
-            let [off, on] = NO_WRAP;
-            write(&format!("{CLEAR_LINE}{off}... {what}{on}"));
+        if let Some(doing) = &self.doing {
+            *doing.lock() = what.to_string();
+            write(&format!("{CLEAR_LINE}{}", display(&doing.lock())));
         }
     }
 
     /// Takes the display of what is being done away.
     pub fn done(&self) {
-        if self.is_terminal {
+        if let Some(doing) = &self.doing {
+            doing.lock().clear();
             write(CLEAR_LINE);
         }
     }
+}
+
+/// Returns the last line, without an end: the next line takes its place.
+fn display(doing: &str) -> String {
+    if doing.is_empty() {
+        return String::new();
+    }
+    let [off, on] = NO_WRAP;
+    format!("{off}... {doing}{on}")
 }
 
 fn write(text: &str) {

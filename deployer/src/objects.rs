@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use manifests::platform::Platform;
 use manifests::to_value;
 use serde_json::Value;
@@ -66,8 +66,21 @@ pub struct Target {
     pub api_server_ports: Vec<u16>,
     /// Number of scheduler pods.
     pub replicas: i32,
-    /// Files of the exporters' configuration, by name.
-    pub exporter_config: Option<BTreeMap<String, String>>,
+    /// Configurations of the exporters. Without any they have none, and find the kubelet's settings by themselves.
+    pub exporter_configs: Vec<ExporterConfig>,
+    /// Names of the exporters' DaemonSets that are there.
+    pub exporters_there: Vec<String>,
+}
+
+/// The configuration of some or all exporters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ExporterConfig {
+    /// Name of the pool of nodes; absent for all nodes.
+    pub pool: Option<String>,
+    /// Selects the nodes.
+    pub nodes: LabelSelector,
+    /// The files, by name.
+    pub files: BTreeMap<String, String>,
 }
 
 /// The objects of a component.

@@ -20,7 +20,7 @@ use crate::detect::{self, Detection};
 use crate::images::{Images, UpdaterType};
 use crate::kubelets;
 use crate::log::Log;
-use crate::objects::{Component, Set, Target};
+use crate::objects::{Component, ExporterConfig, Set, Target, exporter};
 use crate::options::{self, Options};
 use crate::scheduler_config;
 use crate::validate::{self, finding};
@@ -195,13 +195,14 @@ fn sets(components: &[Component], options: &Options, target: &Target) -> Result<
     Ok(sets?)
 }
 
-/// Returns the exporters' files from the file of the user.
-fn given_config(options: &Options) -> Option<BTreeMap<String, String>> {
-    let text = options.updater.config.as_ref()?;
-    Some(BTreeMap::from([(
-        names::CONFIG_KEY.to_owned(),
-        text.clone(),
-    )]))
+/// Returns the exporters' configuration from the file of the user.
+fn given_config(options: &Options) -> Vec<ExporterConfig> {
+    let text = options.updater.config.iter();
+    text.map(|text| ExporterConfig {
+        files: BTreeMap::from([(names::CONFIG_KEY.to_owned(), text.clone())]),
+        ..ExporterConfig::default()
+    })
+    .collect()
 }
 
 async fn replicas(options: &Options, cluster: Option<&Cluster>) -> Result<i32, Error> {
@@ -233,7 +234,8 @@ async fn render(options: &Options, part: Option<RenderPart>) -> Result<(), Error
         version: version.map(ToString::to_string).unwrap_or_default(),
         api_server_ports: vec![API_SERVER_PORT],
         replicas: replicas(options, None).await?,
-        exporter_config: given_config(options),
+        exporter_configs: given_config(options),
+        exporters_there: Vec::new(),
     };
     let part = part.and_then(|part| match part {
         RenderPart::Api => Some(Part::Api),
@@ -303,7 +305,8 @@ async fn target(cluster: &Cluster, options: &Options, log: &Log) -> Result<Targe
         version,
         api_server_ports: cluster.api_server_ports().await,
         replicas: 1,
-        exporter_config: given_config(options),
+        exporter_configs: given_config(options),
+        exporters_there: cluster.daemon_sets(exporter::NAMESPACE).await,
     })
 }
 
@@ -319,9 +322,9 @@ async fn deploy(
         target.replicas = replicas(options, Some(cluster)).await?;
     }
     let has_exporters = components.contains(&Component::Updater(UpdaterType::Rte));
-    if has_exporters && target.platform.is_openshift() && target.exporter_config.is_none() {
+    if has_exporters && target.platform.is_openshift() && target.exporter_configs.is_empty() {
         log.doing("asking kubelets");
-        target.exporter_config = Some(kubelets::exporter_config(cluster).await?);
+        target.exporter_configs = kubelets::exporter_configs(cluster).await?;
     }
     let sets = sets(&components, options, &target)?;
     let work = Work {

@@ -8,14 +8,14 @@ use api::{labels, names};
 use goflags::Flags;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use manifests::platform::{Platform, TlsSettings};
 use manifests::rte::machine_config::{add_notifier, machine_config};
 use manifests::rte::{self, Image, NodeSelection, Pool};
 use manifests::{hash, to_value};
 use serde_json::Value;
 
-use super::{Component, Set, Target, by_kind, namespace};
+use super::{Component, ExporterConfig, Set, Target, by_kind, namespace};
 use crate::images::UpdaterType;
 use crate::options::{Options, SccVersion, Updater};
 
@@ -84,7 +84,17 @@ pub(super) fn set(options: &Options, target: &Target) -> Set {
     most.updater.scc = SccVersion::V1;
     most.updater.custom_selinux_policy = true;
     let mut everything = target.clone();
-    everything.exporter_config = Some(BTreeMap::new());
+    let pools = target.exporters_there.iter().filter_map(|name| {
+        let pool = name.strip_prefix(DAEMON_SET)?.strip_prefix('-')?;
+        Some(pool.to_owned())
+    });
+    everything.exporter_configs = std::iter::once(None)
+        .chain(pools.map(Some))
+        .map(|pool| ExporterConfig {
+            pool,
+            ..ExporterConfig::default()
+        })
+        .collect();
     Set {
         component: Component::Updater(UpdaterType::Rte),
         create: by_kind(objects.clone(), &CREATION),
@@ -93,34 +103,37 @@ pub(super) fn set(options: &Options, target: &Target) -> Set {
     }
 }
 
-fn objects(options: &Options, target: &Target) -> Vec<Value> {
-    let updater = &options.updater;
-    let config_map = target.exporter_config.clone().map(|files| ConfigMap {
+/// Returns a name of an object of a pool.
+fn of_pool(name: &str, config: Option<&ExporterConfig>) -> String {
+    let pool = config.and_then(|config| config.pool.as_ref());
+    pool.map_or_else(|| name.to_owned(), |pool| format!("{name}-{pool}"))
+}
+
+fn config_map(config: &ExporterConfig) -> ConfigMap {
+    ConfigMap {
         metadata: ObjectMeta {
-            name: Some(CONFIG_MAP.to_owned()),
+            name: Some(of_pool(CONFIG_MAP, Some(config))),
             namespace: Some(NAMESPACE.to_owned()),
             ..ObjectMeta::default()
         },
-        data: Some(files),
+        data: Some(config.files.clone()),
         ..ConfigMap::default()
-    });
-    let pool = Pool {
-        name: DAEMON_SET.to_owned(),
-        nodes: NodeSelection::Labels(BTreeMap::new()),
-        config: NodeGroupConfig {
-            pods_fingerprinting: Some(if updater.fingerprint {
-                PodsFingerprinting::EnabledExclusiveResources
-            } else {
-                PodsFingerprinting::Disabled
-            }),
-            ..NodeGroupConfig::defaults()
-        },
-        config_hash: config_map
-            .as_ref()
-            .map(hash::config_map)
-            .unwrap_or_default(),
-        custom_selinux_policy: uses_custom_policy(updater, target.platform),
-    };
+    }
+}
+
+fn objects(options: &Options, target: &Target) -> Vec<Value> {
+    let updater = &options.updater;
+    let configs = &target.exporter_configs;
+    let maps: Vec<ConfigMap> = configs.iter().map(config_map).collect();
+    // one DaemonSet for each configuration, or a single one without
+    let mut pools: Vec<Pool> = configs
+        .iter()
+        .zip(&maps)
+        .map(|(config, map)| pool(updater, target.platform, Some((config, map))))
+        .collect();
+    if pools.is_empty() {
+        pools.push(pool(updater, target.platform, None));
+    }
     let set = rte::Set::new(
         &rte::Options {
             namespace: NAMESPACE.to_owned(),
@@ -134,21 +147,53 @@ fn objects(options: &Options, target: &Target) -> Vec<Value> {
             tls: TlsSettings::default(),
             api_server_ports: target.api_server_ports.clone(),
         },
-        &[pool],
+        &pools,
     );
+    let names = configs
+        .iter()
+        .map(|config| of_pool(CONFIG_MAP, Some(config)));
+    let names = names.map(Some).chain(std::iter::repeat(None));
     let set = rte::Set {
         daemon_sets: set
             .daemon_sets
             .into_iter()
-            .map(|set| adapted(set, updater, config_map.is_some()))
+            .zip(names)
+            .map(|(set, config_map)| adapted(set, updater, config_map.as_deref()))
             .collect(),
         ..set
     };
     let mut objects = vec![namespace(NAMESPACE, true)];
-    objects.extend(config_map.as_ref().map(to_value));
+    objects.extend(maps.iter().map(to_value));
     objects.extend(machine(updater, target).as_ref().map(to_value));
     objects.extend(set.objects());
     objects
+}
+
+fn pool(
+    updater: &Updater,
+    platform: Platform,
+    config: Option<(&ExporterConfig, &ConfigMap)>,
+) -> Pool {
+    let fingerprinting = if updater.fingerprint {
+        PodsFingerprinting::EnabledExclusiveResources
+    } else {
+        PodsFingerprinting::Disabled
+    };
+    Pool {
+        name: of_pool(DAEMON_SET, config.map(|(config, _)| config)),
+        // an empty selector: every node that takes pods
+        nodes: NodeSelection::Selector(
+            config.map_or_else(LabelSelector::default, |(config, _)| config.nodes.clone()),
+        ),
+        config: NodeGroupConfig {
+            pods_fingerprinting: Some(fingerprinting),
+            ..NodeGroupConfig::defaults()
+        },
+        config_hash: config
+            .map(|(_, map)| hash::config_map(map))
+            .unwrap_or_default(),
+        custom_selinux_policy: uses_custom_policy(updater, platform),
+    }
 }
 
 /// Returns whether the pods run with the SELinux type of the policy. The constraints v2 do not allow it, and machines of a hosted cluster cannot get the
@@ -179,7 +224,7 @@ fn machine(
 }
 
 /// Gives a DaemonSet the flags and volumes of the options (deployer.md 5.2).
-fn adapted(mut set: DaemonSet, updater: &Updater, has_config: bool) -> DaemonSet {
+fn adapted(mut set: DaemonSet, updater: &Updater, config_map: Option<&str>) -> DaemonSet {
     let pods = set
         .spec
         .as_mut()
@@ -187,18 +232,16 @@ fn adapted(mut set: DaemonSet, updater: &Updater, has_config: bool) -> DaemonSet
     let Some(pods) = pods else {
         return set;
     };
-    // no selector: every node that takes pods has an exporter
-    pods.node_selector = None;
     let mut unused = Vec::new();
     if !updater.notifications {
         unused.push("host-run-rte");
     }
-    if !has_config {
+    if config_map.is_none() {
         unused.push("rte-config-volume");
     }
     for volume in pods.volumes.iter_mut().flatten() {
-        if let Some(source) = &mut volume.config_map {
-            CONFIG_MAP.clone_into(&mut source.name);
+        if let (Some(source), Some(name)) = (&mut volume.config_map, config_map) {
+            name.clone_into(&mut source.name);
         }
     }
     if let Some(volumes) = &mut pods.volumes {

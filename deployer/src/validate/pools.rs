@@ -2,32 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use api::labels;
-use k8s_openapi::api::core::v1::Node;
 use serde::Deserialize as _;
 
 use super::finding::{Finding, KUBELET};
 use super::kubelets::Settings;
 use super::observe::Observed;
-
-/// Roles that every worker or no worker has, so that they say nothing of pools.
-const COMMON: [&str; 3] = ["worker", "control-plane", "master"];
-
-/// Returns the pool of a node: its pool in a hosted cluster, or its own role, or that of all workers.
-fn pool(node: Option<&Node>) -> String {
-    let all = node.and_then(|node| node.metadata.labels.as_ref());
-    let Some(all) = all else {
-        return "worker".to_owned();
-    };
-    if let Some(pool) = all.get(labels::HYPERSHIFT_NODE_POOL) {
-        return pool.clone();
-    }
-    let mut roles = all
-        .keys()
-        .filter_map(|key| key.strip_prefix(labels::NODE_ROLE_PREFIX));
-    let own = roles.find(|role| !COMMON.contains(role));
-    own.unwrap_or("worker").to_owned()
-}
+use crate::cluster::node_pool;
 
 /// Compares the kubelets of each pool with what most of them have.
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
@@ -43,7 +23,8 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
             settings.cpu_manager_policy,
             settings.memory_manager_policy,
         ];
-        let pool = pool(observed.node(&kubelet.node));
+        let pool = observed.node(&kubelet.node).and_then(node_pool);
+        let pool = pool.map_or_else(|| "worker".to_owned(), |pool| pool.name);
         pools.entry(pool).or_default().push((&kubelet.node, values));
     }
     let settings = [
@@ -79,6 +60,7 @@ fn usual<'a>(values: impl Iterator<Item = &'a str>) -> &'a str {
 
 #[cfg(test)]
 mod tests {
+    use api::labels;
     use serde_json::json;
 
     use super::super::observe::Kubelet;

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use apply::{Applier, wait};
 use cluster_spec::flavour::Flavour;
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use manifests::to_value;
 use serde_json::{Value, json};
@@ -264,6 +265,8 @@ async fn exporters_on_openshift_get_the_settings_in_which_all_kubelets_agree() {
         "kubelet:\n  topologyManagerPolicy: single-numa-node\n  topologyManagerScope: pod\n"
     );
 
+    pools_that_differ_get_exporters_of_their_own(&cluster, &two, &settings("container")).await;
+
     let report = cluster.run("validate --json").await.stdout();
     let report: Value = serde_json::from_str(&report).unwrap();
     let settings: Vec<&Value> = report["errors"]
@@ -276,4 +279,49 @@ async fn exporters_on_openshift_get_the_settings_in_which_all_kubelets_agree() {
         settings.contains(&&json!("worker-0")) && settings.contains(&&json!("worker-1")),
         "{report}"
     );
+}
+
+/// Puts the second node into a pool with other settings. Afterwards all exporters are as before.
+async fn pools_that_differ_get_exporters_of_their_own(
+    cluster: &Cluster,
+    kubelet: &ConfigzKubelet,
+    other: &Value,
+) {
+    let names = async || {
+        let sets: Api<DaemonSet> = Api::namespaced(cluster.client.clone(), "tas-topology-updater");
+        let sets = sets.list(&ListParams::default()).await.unwrap();
+        let names: Vec<String> = sets.iter().map(kube::ResourceExt::name_any).collect();
+        names
+    };
+    assert_eq!(names().await, ["resource-topology-exporter"]);
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let role = |value: Value| {
+        Patch::Merge(json!({"metadata": {"labels": {"node-role.kubernetes.io/rt": value}}}))
+    };
+    nodes
+        .patch("worker-1", &PatchParams::default(), &role(json!("")))
+        .await
+        .unwrap();
+    kubelet.set(other.clone());
+    cluster.run("deploy topology-updater").await.log();
+    assert_eq!(
+        names().await,
+        [
+            "resource-topology-exporter-rt",
+            "resource-topology-exporter-worker"
+        ]
+    );
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "tas-topology-updater");
+    let map = maps.get("rte-config-rt").await.unwrap();
+    assert!(map.data.unwrap()["config.yaml"].contains("topologyManagerScope: container"));
+    assert!(maps.get_opt("rte-config").await.unwrap().is_none());
+    nodes
+        .patch("worker-1", &PatchParams::default(), &role(Value::Null))
+        .await
+        .unwrap();
+    let mut usual = other.clone();
+    usual["topologyManagerScope"] = json!("pod");
+    kubelet.set(usual);
+    cluster.run("deploy topology-updater").await.log();
+    assert_eq!(names().await, ["resource-topology-exporter"]);
 }
