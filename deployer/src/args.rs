@@ -19,30 +19,30 @@ pub struct Cli {
     pub command: Option<Command>,
 }
 
-/// What to do.
+/// What to do. The descriptions are those of the original (deployer.md 1).
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Deploy the components and configurations needed for topology-aware-scheduling
+    /// deploy the components and configurations needed for topology-aware-scheduling
     Deploy(InstallArgs),
-    /// Remove the components and configurations needed for topology-aware-scheduling
+    /// remove the components and configurations needed for topology-aware-scheduling
     Remove(InstallArgs),
-    /// Validate and setup a cluster to be used for topology-aware-scheduling
+    /// validate and setup a cluster to be used for topology-aware-scheduling
     Setup,
-    /// Render all the manifests
+    /// render all the manifests
     Render {
         /// Only one part of them
         #[command(subcommand)]
         part: Option<RenderPart>,
     },
-    /// Validate the cluster configuration to be correct for topology-aware-scheduling
+    /// validate the cluster configuration to be correct for topology-aware-scheduling
     Validate(ValidateArgs),
-    /// Detect the cluster platform (kubernetes, openshift...)
+    /// detect the cluster platform (kubernetes, openshift...)
     Detect(DetectArgs),
-    /// Dump the container images used to deploy
+    /// dump the container images used to deploy
     Images(ImagesArgs),
-    /// Emit the version and exits successfully
+    /// emit the version and exits successfully
     Version(VersionArgs),
-    /// Generate the autocompletion script for a shell
+    /// generate the autocompletion script for a shell
     Completion {
         /// Which shell
         shell: clap_complete::Shell,
