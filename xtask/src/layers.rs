@@ -107,6 +107,10 @@ const RULES: &[Rule] = &[
         ],
     ),
     rule(
+        "deployer",
+        &["api", "goflags", "manifests", "apply", "daemon"],
+    ),
+    rule(
         "sim",
         &[
             "api",

@@ -13,6 +13,11 @@ impl Cause {
         matches!(&*self.0, kube::Error::Api(status) if status.code == 404)
     }
 
+    /// Returns whether the user lacks the right to the call.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(&*self.0, kube::Error::Api(status) if status.code == 403)
+    }
+
     /// Returns whether the object appeared, vanished or changed between a read and the write that failed.
     pub(crate) fn is_race(&self) -> bool {
         matches!(&*self.0, kube::Error::Api(status) if matches!(status.code, 404 | 409))

@@ -43,13 +43,19 @@ impl Identity {
         })
     }
 
-    pub(crate) fn api(&self, client: &Client) -> Api<DynamicObject> {
+    /// Returns the kind with its plural, as URLs have it.
+    pub fn resource(&self) -> ApiResource {
         let kind = GroupVersionKind::gvk(&self.group, &self.version, &self.kind);
-        let resource = if kind.kind == CONSTRAINTS {
+        if kind.kind == CONSTRAINTS {
             ApiResource::from_gvk_with_plural(&kind, &CONSTRAINTS.to_ascii_lowercase())
         } else {
             ApiResource::from_gvk(&kind)
-        };
+        }
+    }
+
+    /// Returns the API of the kind, in the namespace of the object.
+    pub fn api(&self, client: &Client) -> Api<DynamicObject> {
+        let resource = self.resource();
         match &self.namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
             None => Api::all_with(client.clone(), &resource),

@@ -36,7 +36,7 @@ pub(crate) fn process_name(node: &str) -> String {
 }
 
 impl Kubelet<'_> {
-    /// Writes the configuration file.
+    /// Writes the configuration file, and a copy where a node has it that kubeadm has set up, for programs that read it there.
     pub(crate) fn write_config(
         &self,
         settings: &KubeletSettings,
@@ -51,6 +51,11 @@ impl Kubelet<'_> {
         });
         config["authorization"] = json!({ "mode": "Webhook" });
         let text = serde_yaml::to_string(&config).map_err(std::io::Error::other)?;
+        let copy = self.node_dir.join("root/var/lib/kubelet/config.yaml");
+        if let Some(directory) = copy.parent() {
+            fs_err::create_dir_all(directory)?;
+        }
+        fs_err::write(copy, &text)?;
         fs_err::write(self.config_file(), text)
     }
 

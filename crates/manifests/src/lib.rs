@@ -1,8 +1,10 @@
-//! Every object that the operator installs, as typed values built from plain options.
+//! Every object that the operator and the deployer install, as typed values built from plain options.
 //!
 //! - [`rte`]: the exporters: one DaemonSet per pool, and the objects that they share;
 //! - [`scheduler`]: the secondary scheduler and its configuration;
 //! - [`operator`]: the operator's own installation;
+//! - [`nfd`]: node-feature-discovery's topology updater, another exporter;
+//! - [`pod_groups`]: the definition of pod groups and the controller that keeps their status;
 //! - [`platform`]: what the objects depend on in a cluster; [`hash`]: how a changed ConfigMap gets to the pods that read it.
 //!
 //! Start with `new` and `objects` of a set. Below them, `rbac`, `network`, `control_plane` and `meta` build the parts that
@@ -15,8 +17,10 @@ mod control_plane;
 pub mod hash;
 mod meta;
 mod network;
+pub mod nfd;
 pub mod operator;
 pub mod platform;
+pub mod pod_groups;
 mod rbac;
 pub mod rte;
 pub mod scheduler;

@@ -1,5 +1,7 @@
 //! The secondary scheduler: configuration, Deployment and permissions (operator.md 6.4, 6.5, 6.6).
 
+use std::collections::BTreeMap;
+
 use api::operator::LogLevel;
 use api::{annotations, labels, names};
 use k8s_openapi::api::apps::v1::{
@@ -71,6 +73,50 @@ impl Options {
     }
 }
 
+/// Names of the scheduler's objects. The default is what the operator calls them (operator.md 6.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// ServiceAccount, Deployment and container.
+    pub scheduler: String,
+    /// ConfigMap with the configuration.
+    pub config_map: String,
+    /// Key of the configuration, which is the name of its file in the pods, too.
+    pub config_key: String,
+    /// ClusterRole and ClusterRoleBinding.
+    pub cluster_role: String,
+    /// Role and RoleBinding of the leader election.
+    pub leader_role: String,
+    /// Lease of the leader election.
+    pub lease: String,
+    /// What the names of the network policies begin with.
+    pub network_policies: String,
+    /// Key and value of the label that selects the pods.
+    pub pod_label: (String, String),
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self {
+            scheduler: names::SCHEDULER.into(),
+            config_map: names::SCHEDULER_CONFIG_MAP.into(),
+            config_key: names::CONFIG_KEY.into(),
+            cluster_role: names::SCHEDULER_CLUSTER_ROLE.into(),
+            leader_role: names::SCHEDULER_LEADER_ROLE.into(),
+            lease: names::SCHEDULER_LEASE.into(),
+            network_policies: "scheduler".into(),
+            pod_label: (labels::APP.into(), names::SCHEDULER.into()),
+        }
+    }
+}
+
+impl Names {
+    /// Returns the labels of every scheduler pod.
+    pub fn pod_labels(&self) -> BTreeMap<String, String> {
+        let (key, value) = &self.pod_label;
+        meta::labels([(key.as_str(), value.as_str())])
+    }
+}
+
 /// All objects of the scheduler.
 #[derive(Clone, Debug)]
 pub struct Set {
@@ -93,47 +139,52 @@ pub struct Set {
 }
 
 impl Set {
-    /// Builds the objects. Fails only if the built-in configuration lacks the profile to edit.
+    /// Builds the objects of the operator. Fails only if the built-in configuration lacks the profile to edit.
     pub fn new(options: &Options) -> Result<Self, config::Error> {
+        let config = config::render(&options.config)?;
+        Ok(Self::with_config(options, &Names::default(), config))
+    }
+
+    /// Builds the objects with these names and this text of the configuration; `config` of the options has no effect.
+    pub fn with_config(options: &Options, names: &Names, config: String) -> Self {
         let namespace = options.namespace.as_str();
-        let text = config::render(&options.config)?;
         let config_map = ConfigMap {
-            metadata: meta::namespaced(names::SCHEDULER_CONFIG_MAP, namespace),
-            data: Some([(names::CONFIG_KEY.to_owned(), text)].into()),
+            metadata: meta::namespaced(&names.config_map, namespace),
+            data: Some([(names.config_key.clone(), config)].into()),
             ..ConfigMap::default()
         };
-        let deployment = deployment(options, &hash::config_map(&config_map));
-        let pods = pod_labels();
-        Ok(Self {
-            service_account: rbac::service_account(names::SCHEDULER, namespace),
+        let deployment = deployment(options, names, &hash::config_map(&config_map));
+        let pods = names.pod_labels();
+        let policy = |name: &str| format!("{}-{name}", names.network_policies);
+        Self {
+            service_account: rbac::service_account(&names.scheduler, namespace),
             config_map,
-            cluster_role: rbac::cluster_role(names::SCHEDULER_CLUSTER_ROLE, rules::cluster_role()),
+            cluster_role: rbac::cluster_role(
+                &names.cluster_role,
+                rules::cluster_role(&names.lease),
+            ),
             cluster_role_binding: rbac::cluster_role_binding(
-                names::SCHEDULER_CLUSTER_ROLE,
-                names::SCHEDULER,
+                &names.cluster_role,
+                &names.scheduler,
                 namespace,
             ),
             role: rbac::role(
-                names::SCHEDULER_LEADER_ROLE,
+                &names.leader_role,
                 namespace,
-                rules::leader_role(),
+                rules::leader_role(&names.lease),
             ),
-            role_binding: rbac::role_binding(
-                names::SCHEDULER_LEADER_ROLE,
-                names::SCHEDULER,
-                namespace,
-            ),
+            role_binding: rbac::role_binding(&names.leader_role, &names.scheduler, namespace),
             deployment,
             network_policies: vec![
-                network::deny_all("scheduler-default-deny-all", namespace, &pods),
+                network::deny_all(&policy("default-deny-all"), namespace, &pods),
                 network::egress(
-                    "scheduler-egress-to-api-server",
+                    &policy("egress-to-api-server"),
                     namespace,
                     &pods,
                     &options.api_server_ports,
                 ),
             ],
-        })
+        }
     }
 
     /// Returns the objects in the order in which they are applied (operator.md 5.3).
@@ -152,13 +203,8 @@ impl Set {
     }
 }
 
-/// Returns the labels of every scheduler pod.
-pub fn pod_labels() -> std::collections::BTreeMap<String, String> {
-    meta::labels([(labels::APP, names::SCHEDULER)])
-}
-
-fn deployment(options: &Options, config_hash: &str) -> Deployment {
-    let pods = pod_labels();
+fn deployment(options: &Options, names: &Names, config_hash: &str) -> Deployment {
+    let pods = names.pod_labels();
     let template_annotations = meta::labels([
         management_workload(),
         (annotations::CONFIG_MAP_HASH, config_hash),
@@ -173,7 +219,7 @@ fn deployment(options: &Options, config_hash: &str) -> Deployment {
     };
     let spec = PodSpec {
         affinity: Some(prefers_control_plane()),
-        containers: vec![container(options)],
+        containers: vec![container(options, names)],
         priority_class_name: Some("system-node-critical".into()),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
@@ -184,16 +230,16 @@ fn deployment(options: &Options, config_hash: &str) -> Deployment {
             }),
             ..PodSecurityContext::default()
         }),
-        service_account_name: Some(names::SCHEDULER.into()),
+        service_account_name: Some(names.scheduler.clone()),
         tolerations: Some(tolerates_control_plane()),
         topology_spread_constraints: Some(vec![spread]),
         volumes: Some(vec![
-            meta::config_map("etckubernetes", names::SCHEDULER_CONFIG_MAP, false),
+            meta::config_map("etckubernetes", &names.config_map, false),
             meta::memory_dir("runpfpstatus", "64Mi"),
         ]),
         ..PodSpec::default()
     };
-    let mut metadata = meta::namespaced(names::SCHEDULER, &options.namespace);
+    let mut metadata = meta::namespaced(&names.scheduler, &options.namespace);
     metadata.labels = Some(pods.clone());
     let template_metadata = ObjectMeta {
         labels: Some(pods.clone()),
@@ -242,7 +288,7 @@ fn health() -> Probe {
     }
 }
 
-fn container(options: &Options) -> Container {
+fn container(options: &Options, names: &Names) -> Container {
     let requests = if options.guaranteed {
         meta::quantities([("cpu", "600m"), ("memory", "1200Mi")])
     } else {
@@ -254,13 +300,13 @@ fn container(options: &Options) -> Container {
         env.push(meta::env(names::ENV_PFP_STATUS_DUMP, names::PFP_STATUS_DIR));
     }
     let args = vec![
-        format!("--config=/etc/kubernetes/{}", names::CONFIG_KEY),
+        format!("--config=/etc/kubernetes/{}", names.config_key),
         format!("-v={}", options.log_level.verbosity()),
         format!("--tls-min-version={}", options.tls.min_version),
         format!("--tls-cipher-suites={}", options.tls.cipher_suites),
     ];
     Container {
-        name: names::SCHEDULER.into(),
+        name: names.scheduler.clone(),
         image: Some(options.image.clone()),
         command: Some(vec![names::SCHEDULER_BINARY.into()]),
         args: Some(args),

@@ -85,7 +85,7 @@ pub fn cluster_role() -> Vec<PolicyRule> {
         ),
     ];
     rules.extend(rte::cluster_role_rules());
-    rules.extend(scheduler::rules::cluster_role());
+    rules.extend(scheduler::rules::cluster_role(names::SCHEDULER_LEASE));
     rules
 }
 
@@ -132,7 +132,7 @@ pub fn role() -> Vec<PolicyRule> {
         named_rule(&[""], &["services"], &[names::RTE_METRICS_SERVICE], CHANGE),
     ];
     rules.extend(rte::role_rules());
-    rules.extend(scheduler::rules::leader_role());
+    rules.extend(scheduler::rules::leader_role(names::SCHEDULER_LEASE));
     rules
 }
 

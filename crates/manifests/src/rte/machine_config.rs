@@ -13,6 +13,23 @@ use super::selinux::Policy;
 const POLICY_FILE: &str = "/etc/selinux/rte.cil";
 /// Permissions of the policy file: 0644.
 const POLICY_MODE: u32 = 0o644;
+/// Path of the hook's description on a node.
+const NOTIFIER_HOOK: &str = "/etc/containers/oci/hooks.d/rte-notifier.json";
+/// Path of the hook's program on a node.
+const NOTIFIER: &str = "/usr/local/bin/rte-notifier.sh";
+/// Permissions of the program: 0755.
+const NOTIFIER_MODE: u32 = 0o755;
+/// Program of the hook. The runtime writes the state of the container to its input. Only Guaranteed pods get exclusive resources, and the
+/// control group of every other one has its QoS class in its path. A failure must not stop the container.
+const NOTIFIER_SCRIPT: &str = r#"#!/usr/bin/bash
+bundle=$(/usr/bin/jq -r '.bundle')
+cgroup=$(/usr/bin/jq -r '.linux.cgroupsPath // empty' "$bundle/config.json")
+case "$cgroup" in
+    *burstable*|*besteffort*) ;;
+    *) touch "$1" || true ;;
+esac
+exit 0
+"#;
 /// Name of the unit that installs the policy.
 const UNIT_NAME: &str = "rte-selinux-policy-install.service";
 /// Systemd unit that installs the policy before the kubelet starts.
@@ -54,6 +71,42 @@ pub fn machine_config(
     let mut object = MachineConfig::new(name, MachineConfigSpec { config });
     object.metadata.labels = Some(labels);
     object
+}
+
+/// Returns the text of the legacy SELinux policy for a version of OpenShift, in the Common Intermediate Language.
+pub fn policy(version: &str) -> String {
+    Policy::for_version(version).to_string()
+}
+
+/// Adds the files of a hook that touches the notification file of the exporter whenever the runtime starts or stops a container of a Guaranteed
+/// pod (deployer.md 5.5). The files come before those that are there.
+pub fn add_notifier(config: &mut MachineConfig) {
+    let file = |path: &str, mode: u32, text: &str| {
+        json!({
+            "path": path,
+            "mode": mode,
+            "overwrite": true,
+            "contents": {"source": format!("data:text/plain;charset=utf-8;base64,{}", STANDARD.encode(text))},
+        })
+    };
+    let hook = json!({
+        "version": "1.0.0",
+        "when": {"always": true},
+        "hook": {"path": NOTIFIER, "args": ["rte-notifier.sh", "/run/rte/notify"]},
+        "stages": ["poststart", "poststop"],
+    });
+    let files = [
+        file(NOTIFIER_HOOK, POLICY_MODE, &hook.to_string()),
+        file(NOTIFIER, NOTIFIER_MODE, NOTIFIER_SCRIPT),
+    ];
+    if let Some(all) = config
+        .spec
+        .config
+        .pointer_mut("/storage/files")
+        .and_then(Value::as_array_mut)
+    {
+        all.splice(0..0, files);
+    }
 }
 
 /// Returns whether a machine configuration that is there already, perhaps of the original, installs a policy with which exporters can work on a
@@ -116,6 +169,17 @@ mod tests {
         let encoded = source.rsplit_once(',').unwrap().1;
         let policy = Policy::for_version(VERSION).to_string();
         assert_eq!(STANDARD.decode(encoded).unwrap(), policy.as_bytes());
+    }
+
+    #[test]
+    fn notifier_comes_before_the_policy_and_leaves_it_sufficient() {
+        let mut object = machine_config("50-a", BTreeMap::new(), VERSION);
+        add_notifier(&mut object);
+        let files = object.spec.config["storage"]["files"].as_array().unwrap();
+        let paths: Vec<&Value> = files.iter().map(|file| &file["path"]).collect();
+        assert_eq!(paths, [NOTIFIER_HOOK, NOTIFIER, POLICY_FILE]);
+        let modes: Vec<&Value> = files.iter().map(|file| &file["mode"]).collect();
+        assert_eq!(modes, [420, 493, 420]);
     }
 
     /// Others write the same in another form: with comments, in another order.

@@ -1,6 +1,6 @@
 //! Permissions of the scheduler (operator.md 6.6).
 
-use api::{names, nrt};
+use api::nrt;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
 use crate::rbac::{named_rule, rule};
@@ -8,8 +8,8 @@ use crate::rbac::{named_rule, rule};
 const READ: &[&str] = &["get", "list", "watch"];
 const COORDINATION: &str = "coordination.k8s.io";
 
-/// Returns the cluster-wide permissions.
-pub fn cluster_role() -> Vec<PolicyRule> {
+/// Returns the cluster-wide permissions, with this lease of the leader election.
+pub fn cluster_role(lease: &str) -> Vec<PolicyRule> {
     let all = [
         "create",
         "delete",
@@ -54,7 +54,7 @@ pub fn cluster_role() -> Vec<PolicyRule> {
         named_rule(
             &[COORDINATION],
             &["leases"],
-            &[names::SCHEDULER_LEASE],
+            &[lease],
             &["get", "list", "update", "watch"],
         ),
         rule(&[COORDINATION], &["leasecandidates"], &all),
@@ -76,21 +76,11 @@ pub fn cluster_role() -> Vec<PolicyRule> {
 
 /// Returns the permissions for leader election. Creation is not restricted to the lease's name, because a create request never matches a
 /// resource name (operator.md 10).
-pub fn leader_role() -> Vec<PolicyRule> {
+pub fn leader_role(lease: &str) -> Vec<PolicyRule> {
     vec![
         rule(&[COORDINATION], &["leases"], &["create"]),
-        named_rule(
-            &[COORDINATION],
-            &["leases"],
-            &[names::SCHEDULER_LEASE],
-            &["get", "update"],
-        ),
+        named_rule(&[COORDINATION], &["leases"], &[lease], &["get", "update"]),
         rule(&[""], &["endpoints"], &["create"]),
-        named_rule(
-            &[""],
-            &["endpoints"],
-            &[names::SCHEDULER_LEASE],
-            &["get", "update"],
-        ),
+        named_rule(&[""], &["endpoints"], &[lease], &["get", "update"]),
     ]
 }

@@ -40,14 +40,14 @@ fn operator_may_do_everything_that_it_grants() {
     let cluster_wide = operator::rules::cluster_role();
     for rule in rte::cluster_role_rules()
         .iter()
-        .chain(&scheduler::rules::cluster_role())
+        .chain(&scheduler::rules::cluster_role(api::names::SCHEDULER_LEASE))
     {
         assert!(cluster_wide.contains(rule), "{rule:?}");
     }
     let namespaced = operator::rules::role();
     for rule in rte::role_rules()
         .iter()
-        .chain(&scheduler::rules::leader_role())
+        .chain(&scheduler::rules::leader_role(api::names::SCHEDULER_LEASE))
     {
         assert!(namespaced.contains(rule), "{rule:?}");
     }

@@ -1,7 +1,7 @@
 //! Start, stop and settings of a node's kubelet.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -24,6 +24,7 @@ impl SimulatedNode {
         let kubelet = &self.kubelet;
         self.abort_kubelet_tasks();
         self.join_aborted().await;
+        self.write_config()?;
         let mut tasks = vec![kubelet.managers.serve().await?];
         self.start_podresources().await?;
         let listener = endpoint::listen(kubelet).await?;
@@ -203,6 +204,16 @@ impl SimulatedNode {
         self.run().await?;
         self.ready().await?;
         self.kubelet.readmit_pods().await;
+        Ok(())
+    }
+
+    /// Writes the kubelet's configuration where a node has it that kubeadm has set up, for programs that read it there.
+    fn write_config(&self) -> Result<(), Error> {
+        let settings = self.kubelet_settings();
+        let socket = Path::new("/run/numaresources.sock");
+        let config = settings.configuration(&self.plan.machine, socket, &self.plan.taints);
+        let text = serde_yaml::to_string(&config).map_err(std::io::Error::other)?;
+        fs_err::write(self.kubelet.layout.kubelet("config.yaml"), text)?;
         Ok(())
     }
 

@@ -1,0 +1,131 @@
+//! A whole embedded cluster, and what it holds.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use cluster_spec::kubelet::TopologyScope;
+use cluster_spec::plan::NodePlan;
+use fixtures::machines::Machine;
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::discovery::{Discovery, Scope, verbs};
+use serde_json::Value;
+use tempfile::TempDir;
+use testbed::embedded::{EmbeddedCluster, EmbeddedSpec};
+
+/// Kinds whose objects come and go by themselves: `group/kind`.
+const VOLATILE: [&str; 4] = [
+    "/Event",
+    "events.k8s.io/Event",
+    "coordination.k8s.io/Lease",
+    "/ComponentStatus",
+];
+
+pub(crate) struct TestCluster {
+    pub(crate) inner: EmbeddedCluster,
+    _dir: TempDir,
+}
+
+/// Returns the directory of the stack's programs, which are built with the workspace.
+fn programs() -> PathBuf {
+    let dir = std::env::var_os("NUMARESOURCES_BIN_DIR").map_or_else(
+        || {
+            let own = assert_cmd::cargo::cargo_bin("deployer");
+            own.parent().unwrap().to_owned()
+        },
+        PathBuf::from,
+    );
+    for program in [
+        "numaresources-operator",
+        "numaresources-scheduler",
+        "numaresources-testbed",
+    ] {
+        let path = dir.join(program);
+        assert!(
+            path.is_file(),
+            "{} is missing: cargo build -p operator -p scheduler -p testbed",
+            path.display()
+        );
+    }
+    dir
+}
+
+impl TestCluster {
+    /// Brings up a control plane and two workers of one pool.
+    pub(crate) async fn up() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = Machine::default_profile();
+        let mut nodes = vec![NodePlan::control_plane(&machine)];
+        nodes.extend((0..2).map(|index| NodePlan::worker(index, TopologyScope::Pod, &machine)));
+        let spec = EmbeddedSpec::new("deployer", dir.path(), &programs(), nodes);
+        let inner = Box::pin(EmbeddedCluster::up(spec, &|_| {})).await.unwrap();
+        Self { inner, _dir: dir }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.inner.client()
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.inner.kubeconfig()
+    }
+}
+
+/// Returns every object of a cluster, without what changes by itself: what controllers report, and the book-keeping of the API server.
+pub(crate) async fn all_objects(client: &Client) -> BTreeMap<String, Value> {
+    let discovery = Discovery::new(client.clone()).run().await.unwrap();
+    let mut objects = BTreeMap::new();
+    for group in discovery.groups() {
+        for (resource, capabilities) in group.recommended_resources() {
+            let kind = format!("{}/{}", resource.group, resource.kind);
+            if VOLATILE.contains(&kind.as_str()) || !capabilities.supports_operation(verbs::LIST) {
+                continue;
+            }
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+            for object in api.list(&ListParams::default()).await.unwrap().items {
+                let mut value = serde_json::to_value(&object).unwrap();
+                let name = object.metadata.name.clone().unwrap_or_default();
+                let namespace = match capabilities.scope {
+                    Scope::Namespaced => object.metadata.namespace.clone().unwrap_or_default(),
+                    Scope::Cluster => String::new(),
+                };
+                let map = value.as_object_mut().unwrap();
+                map.remove("status");
+                for key in ["resourceVersion", "managedFields", "generation"] {
+                    map["metadata"].as_object_mut().unwrap().remove(key);
+                }
+                objects.insert(format!("{kind} {namespace}/{name}"), value);
+            }
+        }
+    }
+    objects
+}
+
+/// Asserts that two states of a cluster are the same, and names what is not.
+pub(crate) fn assert_same(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) {
+    let new: Vec<&String> = after
+        .keys()
+        .filter(|key| !before.contains_key(*key))
+        .collect();
+    let gone: Vec<&String> = before
+        .keys()
+        .filter(|key| !after.contains_key(*key))
+        .collect();
+    let changed: Vec<&String> = before
+        .iter()
+        .filter(|(key, value)| after.get(*key).is_some_and(|other| other != *value))
+        .map(|(key, _)| key)
+        .collect();
+    let nothing: [&String; 0] = [];
+    assert_eq!(
+        (new, gone, changed),
+        (nothing.into(), nothing.into(), nothing.into())
+    );
+}
+
+/// Writes a file for a flag.
+pub(crate) fn file(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}

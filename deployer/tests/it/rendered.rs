@@ -1,0 +1,309 @@
+//! What `render` prints: which objects in which order, and that an API server takes each of them as it is.
+
+use apply::Identity;
+use cluster_spec::flavour::Flavour;
+use http::Request;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use rstest::rstest;
+use serde_json::{Value, json};
+use testbed::api_server::ApiServer;
+use testbed::lane::Lane;
+
+use crate::process::{deployer, deployer_with};
+
+const CONTROLLER: (&str, &str) = ("TAS_SCHEDULER_PLUGIN_CONTROLLER_IMAGE", "c");
+
+fn documents(text: &str) -> Vec<Value> {
+    assert!(text.starts_with("---\n"), "{text}");
+    let parts = text.split("---\n").skip(1);
+    parts
+        .map(|part| serde_yaml::from_str(part).unwrap())
+        .collect()
+}
+
+fn named(objects: &[Value]) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    objects
+        .iter()
+        .map(|object| {
+            format!(
+                "{} {}",
+                text(&object["kind"]),
+                text(&object["metadata"]["name"])
+            )
+        })
+        .collect()
+}
+
+/// The order of the original (deployer.md 3), without what our scheduler does not need.
+#[test]
+fn everything_is_printed_in_the_order_of_the_original() {
+    let objects = documents(&deployer("-P kubernetes:v1.27 render").stdout());
+    assert_eq!(
+        named(&objects),
+        [
+            "CustomResourceDefinition noderesourcetopologies.topology.node.k8s.io",
+            "Namespace tas-topology-updater",
+            "Role rte",
+            "RoleBinding rte",
+            "ClusterRole rte",
+            "ClusterRoleBinding rte",
+            "DaemonSet resource-topology-exporter",
+            "ServiceAccount rte",
+            "NetworkPolicy rte-egress-to-api-server",
+            "NetworkPolicy ingress-to-rte-metrics",
+            "NetworkPolicy rte-default-deny-all",
+            "Service numaresources-rte-metrics-service",
+            "Namespace tas-scheduler",
+            "ServiceAccount topology-aware-scheduler",
+            "ClusterRole topology-aware-scheduler",
+            "ClusterRoleBinding topology-aware-scheduler",
+            "NetworkPolicy topology-aware-scheduler-default-deny-all",
+            "NetworkPolicy topology-aware-scheduler-egress-to-api-server",
+            "ConfigMap scheduler-config",
+            "Role topology-aware-scheduler-leader-elect",
+            "RoleBinding topology-aware-scheduler-leader-elect",
+            "Deployment topology-aware-scheduler",
+        ]
+    );
+    let nfd = documents(
+        &deployer("-P kubernetes:v1.27 render topology-updater --updater-type=NFD").stdout(),
+    );
+    assert_eq!(
+        named(&nfd),
+        [
+            "Namespace node-feature-discovery",
+            "ServiceAccount nfd-topology-updater",
+            "ClusterRole nfd-topology-updater",
+            "ClusterRoleBinding nfd-topology-updater",
+            "DaemonSet nfd-topology-updater",
+        ]
+    );
+    let controller =
+        deployer_with(&[CONTROLLER], "-P kubernetes:v1.27 render scheduler-plugin").stdout();
+    let controller = named(&documents(&controller));
+    assert_eq!(
+        controller[0],
+        "CustomResourceDefinition podgroups.scheduling.sigs.k8s.io"
+    );
+    assert_eq!(
+        controller.last().unwrap(),
+        "Deployment topology-aware-controller"
+    );
+}
+
+/// Returns the container of that name and the volumes of the workload with it.
+fn container(text: &str, name: &str) -> (Value, Value) {
+    let objects = documents(text);
+    objects
+        .iter()
+        .find_map(|object| {
+            let pod = &object["spec"]["template"]["spec"];
+            let containers = pod["containers"].as_array()?;
+            let found = containers
+                .iter()
+                .find(|container| container["name"] == name)?;
+            Some((found.clone(), pod["volumes"].clone()))
+        })
+        .unwrap()
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    let items = list.as_array().unwrap().iter();
+    items.map(|item| item["name"].as_str().unwrap()).collect()
+}
+
+#[rstest]
+#[case::on("RTE", true)]
+#[case::off("RTE", false)]
+#[case::nfd_on("NFD", true)]
+#[case::nfd_off("NFD", false)]
+fn fingerprints_are_a_flag_of_the_updater(#[case] updater: &str, #[case] on: bool) {
+    let flags =
+        format!("-P kubernetes:v1.26 --updater-type={updater} --updater-pfp-enable={on} render");
+    let rendered = deployer(&flags).stdout();
+    assert!(
+        rendered.contains(&format!("- --pods-fingerprint={on}\n")),
+        "{rendered}"
+    );
+}
+
+#[test]
+fn flags_of_the_updater_reach_its_command_line_and_its_volumes() {
+    let exporter = |flags: &str| {
+        let rendered = deployer(&format!(
+            "-P kubernetes:v1.30 render topology-updater {flags}"
+        ));
+        container(&rendered.stdout(), "resource-topology-exporter")
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rte.yaml");
+    std::fs::write(&file, "excludeList: {}\n").unwrap();
+    let flags = format!(
+        "--updater-sync-period=90s --updater-verbose=5 --updater-notif-enable --pull-if-not-present --rte-config-file={}",
+        file.display()
+    );
+    let (changed, volumes) = exporter(&flags);
+    let args = changed["args"].as_array().unwrap();
+    for arg in [
+        "--sleep-interval=1m30s",
+        "-v=5",
+        "--notify-file=/host-run-rte/notify",
+        "--kubelet-config-file=/host-var-lib-kubelet/config.yaml",
+    ] {
+        assert!(args.contains(&json!(arg)), "{arg} in {args:?}");
+    }
+    assert_eq!(changed["imagePullPolicy"], "IfNotPresent");
+    let config =
+        json!({"name": "rte-config-volume", "configMap": {"name": "rte-config", "optional": true}});
+    assert!(volumes.as_array().unwrap().contains(&config), "{volumes}");
+    assert!(names(&volumes).contains(&"host-run-rte"));
+    let (usual, volumes) = exporter("--updater-sync-period=0");
+    let args = usual["args"].to_string();
+    assert!(
+        !args.contains("sleep-interval") && !args.contains("notify-file"),
+        "{args}"
+    );
+    assert_eq!(usual["imagePullPolicy"], "Always");
+    for volume in ["host-run-rte", "rte-config-volume"] {
+        assert!(!names(&volumes).contains(&volume), "{volumes}");
+    }
+    assert!(names(&volumes).contains(&"host-podresources"));
+}
+
+#[test]
+fn flags_of_the_scheduler_reach_its_deployment() {
+    let flags = "-P kubernetes:v1.30 render scheduler-plugin --sched-verbose=9 -R 2 --sched-profile-name=mine";
+    let objects = documents(&deployer(flags).stdout());
+    let of = |kind: &str| {
+        objects
+            .iter()
+            .find(|object| object["kind"] == kind)
+            .unwrap()
+    };
+    let pod = &of("Deployment")["spec"]["template"]["spec"];
+    assert_eq!(of("Deployment")["spec"]["replicas"], 2);
+    assert!(
+        pod["containers"][0]["args"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("-v=9"))
+    );
+    let affinity =
+        &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    assert_eq!(
+        affinity["nodeSelectorTerms"][0]["matchExpressions"],
+        json!([{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}])
+    );
+    let config = of("ConfigMap")["data"]["scheduler-config.yaml"]
+        .as_str()
+        .unwrap();
+    let config: Value = serde_yaml::from_str(config).unwrap();
+    assert_eq!(config["profiles"][0]["schedulerName"], "mine");
+    assert_eq!(config["leaderElection"]["leaderElect"], true);
+    let role = serde_json::to_string(of("Role")).unwrap();
+    assert!(role.contains("nrtmatch-scheduler"), "{role}");
+    let free =
+        deployer("-P kubernetes:v1.30 render scheduler-plugin --sched-ctrlplane-affinity=false");
+    let free = documents(&free.stdout());
+    let pod = &free.last().unwrap()["spec"]["template"]["spec"];
+    assert_eq!(
+        (&pod["affinity"], &pod["tolerations"]),
+        (&Value::Null, &Value::Null)
+    );
+}
+
+#[test]
+fn openshift_has_its_own_objects_and_the_policy_only_where_something_needs_it() {
+    let kinds = |flags: &str| {
+        let text = deployer(&format!("{flags} render")).stdout();
+        let objects = documents(&text);
+        let has = |kind: &str| {
+            objects
+                .iter()
+                .filter(|object| object["kind"] == kind)
+                .count()
+        };
+        (
+            has("MachineConfig"),
+            has("SecurityContextConstraints"),
+            text.contains("namespace: openshift-topology-aware-scheduler"),
+        )
+    };
+    assert_eq!(kinds("-P openshift:4.20.0"), (0, 2, true));
+    assert_eq!(kinds("-P openshift:4.20.0 --updater-scc=v1"), (1, 2, true));
+    assert_eq!(
+        kinds("-P openshift:4.20.0 --updater-cri-hooks-enable"),
+        (1, 2, true)
+    );
+    assert_eq!(
+        kinds("-P openshift:4.20.0 --updater-scc=v1 --updater-custom-selinux-policy=false"),
+        (0, 2, true)
+    );
+    assert_eq!(kinds("-P hypershift:4.20.0 --updater-scc=v1"), (0, 2, true));
+    assert_eq!(kinds("-P kubernetes:1.30 --updater-scc=v1"), (0, 0, false));
+    let policy = deployer("-P openshift:4.18.1 render policy").stdout();
+    assert!(policy.starts_with("(block rte"), "{policy}");
+}
+
+/// Has the API server say what it would do with an object, refusing fields that it does not know.
+async fn would_take(client: &Client, object: &Value) -> Result<Value, String> {
+    let identity = Identity::of(object).unwrap();
+    let url = identity.api(client).resource_url().to_owned();
+    let request = Request::post(format!("{url}?dryRun=All&fieldValidation=Strict"))
+        .header("content-type", "application/json")
+        .body(object.to_string().into_bytes())
+        .unwrap();
+    let answer = client.request(request).await;
+    answer.map_err(|error| format!("{identity}: {error}"))
+}
+
+#[tokio::test]
+async fn an_api_server_takes_every_object_of_every_platform_as_it_is() {
+    let server = ApiServer::start(Lane::from_environment().unwrap())
+        .await
+        .unwrap();
+    let client = server.client().await.unwrap();
+    openshift::install(&client, Flavour::Openshift, openshift::VERSION, &["worker"])
+        .await
+        .unwrap();
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
+    for name in [
+        "tas-topology-updater",
+        "tas-scheduler",
+        "openshift-topology-aware-scheduler",
+        "node-feature-discovery",
+    ] {
+        let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        namespaces
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
+    }
+    let mut seen = 0;
+    for flags in [
+        "-P kubernetes:v1.35 --updater-notif-enable -R 2",
+        "-P kubernetes:v1.35 --updater-type=NFD --sched-ctrlplane-affinity=false",
+        "-P openshift:4.20.0 --updater-scc=v1 --updater-cri-hooks-enable",
+        "-P hypershift:4.20.0",
+    ] {
+        let rendered = deployer_with(&[CONTROLLER], &format!("{flags} render")).stdout();
+        for object in documents(&rendered) {
+            let answer = would_take(&client, &object).await;
+            match answer {
+                Ok(_) => seen += 1,
+                // namespaces are there, so that the objects in them can be tried
+                Err(text) if object["kind"] == "Namespace" && text.contains("already exists") => {}
+                Err(text) => panic!("{flags}: {text}"),
+            }
+        }
+    }
+    assert!(seen > 80, "{seen}");
+    let mut wrong = documents(&deployer("-P kubernetes:v1.35 render api").stdout()).remove(0);
+    wrong["spec"]["nonsense"] = json!(1);
+    assert!(
+        would_take(&client, &wrong).await.is_err(),
+        "the check can fail"
+    );
+}
