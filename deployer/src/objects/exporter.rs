@@ -141,7 +141,7 @@ fn objects(options: &Options, target: &Target) -> Vec<Value> {
             image: Image {
                 reference: options.images.exporter.clone(),
                 pull_policy: Some(options.pull_policy.to_owned()),
-                run_as_root: true,
+                is_own: true,
             },
             log_level: LogLevel::Normal,
             tls: TlsSettings::default(),
