@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use testbed::configz::ConfigzKubelet;
+use testbed::lane::Lane;
 
 use crate::server::{Server, node, pod, read_all, topology};
 
@@ -45,7 +46,10 @@ fn objects(kubelet: &Value) -> Vec<Value> {
 
 #[tokio::test]
 async fn what_is_collected_and_what_is_not() {
-    let server = Server::with_definitions().await;
+    let server = Server::start_on(Lane::Embedded)
+        .await
+        .with_definitions()
+        .await;
     let settings = json!({"topologyManagerPolicy": "single-numa-node", "maxPods": 110});
     let kubelet = ConfigzKubelet::start(settings).await.unwrap();
     server.record(&objects(&kubelet.node_status())).await;
@@ -126,7 +130,7 @@ async fn what_is_collected_and_what_is_not() {
 
 #[tokio::test]
 async fn what_is_refused_is_listed_and_the_rest_is_collected() {
-    let server = Server::with_definitions().await;
+    let server = Server::start().await.with_definitions().await;
     // nobody listens there
     let gone = json!({
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}], "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}},

@@ -44,7 +44,7 @@ async fn settings_are_those_of_the_platforms_own_objects(
     #[case] flavour: Flavour,
     #[case] platform: &str,
 ) {
-    let server = Server::with_definitions().await;
+    let server = Server::start().await.with_definitions().await;
     openshift::install(&server.client, flavour, openshift::VERSION, &["worker"])
         .await
         .unwrap();

@@ -16,7 +16,7 @@ async fn the_picture_of_recorded_objects() {
         "{ended:?}"
     );
 
-    let server = Server::with_definitions().await;
+    let server = Server::start().await.with_definitions().await;
     server
         .record(&[
             node("worker-0", &json!({})),

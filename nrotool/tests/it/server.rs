@@ -53,9 +53,12 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the server of this run's lane.
     pub(crate) async fn start() -> Self {
-        let inner = ApiServer::start(Lane::from_environment().unwrap())
-            .await
-            .unwrap();
+        Self::start_on(Lane::from_environment().unwrap()).await
+    }
+
+    /// Starts the server of a lane. Only the embedded one talks to the made-up kubelets of tests, which listen on the loopback network.
+    pub(crate) async fn start_on(lane: Lane) -> Self {
+        let inner = ApiServer::start(lane).await.unwrap();
         let client = inner.client().await.unwrap();
         let files = tempfile::tempdir().unwrap();
         let kubeconfig = files.path().join("kubeconfig");
@@ -68,19 +71,17 @@ impl Server {
         }
     }
 
-    /// Like [`Self::start`], with the custom resources of the stack.
-    pub(crate) async fn with_definitions() -> Self {
-        let server = Self::start().await;
+    /// Adds the custom resources of the stack.
+    pub(crate) async fn with_definitions(self) -> Self {
         for definition in [
             api::crd::numa_resources_operator(),
             api::crd::numa_resources_scheduler(),
             api::crd::node_resource_topology(),
         ] {
-            server
-                .define(&to_value(&definition), &definition.name_any())
+            self.define(&to_value(&definition), &definition.name_any())
                 .await;
         }
-        server
+        self
     }
 
     /// Installs a definition and waits until the server serves its kind.

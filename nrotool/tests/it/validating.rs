@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use testbed::configz::ConfigzKubelet;
+use testbed::lane::Lane;
 
 use crate::server::{Ended, Server, node, topology};
 
@@ -22,7 +23,7 @@ fn errors(ended: &Ended) -> Vec<Value> {
 
 #[tokio::test]
 async fn a_cluster_is_validated_by_what_its_kubelets_and_exporters_say() {
-    let server = Server::start().await;
+    let server = Server::start_on(Lane::Embedded).await;
     let kubelet = ConfigzKubelet::start(tuned()).await.unwrap();
     server
         .record(&[node("worker-0", &kubelet.node_status())])

@@ -32,7 +32,7 @@ async fn line<R: AsyncRead + Unpin>(lines: &mut Lines<BufReader<R>>) -> String {
 
 #[tokio::test]
 async fn changes_are_seen_as_they_happen() {
-    let server = Server::with_definitions().await;
+    let server = Server::start().await.with_definitions().await;
     server
         .record(&[
             node("worker-0", &json!({})),
