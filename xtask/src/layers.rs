@@ -106,6 +106,19 @@ const RULES: &[Rule] = &[
             "rte",
         ],
     ),
+    // links no product, so that it serves other versions of the stack, too
+    rule(
+        "nrotool",
+        &[
+            "api",
+            "goflags",
+            "topology",
+            "nrt",
+            "manifests",
+            "apply",
+            "daemon",
+        ],
+    ),
     rule(
         "deployer",
         &["api", "goflags", "manifests", "apply", "daemon"],

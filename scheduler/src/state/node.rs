@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Node as WireNode, Taint};
+use nrt::request::resources;
 use topology::resource::Resources;
 
 use crate::state::images::Images;
-use crate::state::pod::{PodKey, resources};
+use crate::state::pod::PodKey;
 use crate::state::totals::Totals;
 
 /// The fields of a node object that the scheduler reads.

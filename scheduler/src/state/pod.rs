@@ -20,7 +20,6 @@ use crate::state::images::ImageId;
 mod read;
 mod volumes;
 
-pub use read::resources;
 pub use volumes::{Disk, VolumeClaim, Volumes};
 
 /// Reason of the `DisruptionTarget` condition of preempted pods.

@@ -1,15 +1,10 @@
 //! Reads a pod from the object of the API.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::quantity::Amount;
-use k8s_openapi::api::core::v1::{Container as WireContainer, Pod as WirePod, PodSpec, PodStatus};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::{Pod as WirePod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use nrt::fingerprint::pod_hash;
-use topology::request::{Container, ContainerKind, Pod as Request, Qos};
-use topology::resource::{ResourceName, Resources};
 
 use super::{
     HostPort, PREEMPTION_BY_SCHEDULER, Phase, Pod, PodKey, Preferences, SchedulingConstraints,
@@ -31,7 +26,7 @@ impl Pod {
             namespace: metadata.namespace?,
             name: metadata.name?,
         };
-        let request = request(&spec, status.qos_class.as_deref());
+        let request = nrt::request::of_pod(&spec, status.qos_class.as_deref());
         let nonzero_request = nonzero_request(&spec);
         let node_request = Arc::new(request.node_request());
         let (host_ports, volumes) = (host_ports(&spec), volumes::read(&key.name, &spec));
@@ -132,61 +127,9 @@ fn controller(owners: Option<Vec<OwnerReference>>) -> Option<(GroupKind, String)
     Some((kind, owner.name))
 }
 
-fn request(spec: &PodSpec, qos_class: Option<&str>) -> Request {
-    let request = request_with(spec, |_| {});
-    match qos_class {
-        Some("Guaranteed") => request.with_qos(Qos::Guaranteed),
-        Some("Burstable") => request.with_qos(Qos::Burstable),
-        Some("BestEffort") => request.with_qos(Qos::BestEffort),
-        _ => request,
-    }
-}
-
-/// Returns what a pod requests if `adjust` changes the requests of each container.
-fn request_with(spec: &PodSpec, adjust: impl Fn(&mut Resources)) -> Request {
-    let container = |wire: &WireContainer, kind| {
-        let resources_of = wire.resources.as_ref();
-        let mut requests = resources(resources_of.and_then(|list| list.requests.as_ref()));
-        adjust(&mut requests);
-        Container {
-            name: wire.name.clone(),
-            kind,
-            requests,
-            limits: resources(resources_of.and_then(|list| list.limits.as_ref())),
-        }
-    };
-    let init = spec.init_containers.iter().flatten().map(|wire| {
-        let sidecar = wire.restart_policy.as_deref() == Some("Always");
-        container(
-            wire,
-            if sidecar {
-                ContainerKind::Sidecar
-            } else {
-                ContainerKind::Init
-            },
-        )
-    });
-    let app = spec
-        .containers
-        .iter()
-        .map(|wire| container(wire, ContainerKind::App));
-    let mut request =
-        Request::new(init.chain(app).collect()).with_overhead(resources(spec.overhead.as_ref()));
-    if let Some(level) = &spec.resources {
-        let (requests, limits) = (
-            resources(level.requests.as_ref()),
-            resources(level.limits.as_ref()),
-        );
-        if !requests.is_empty() || !limits.is_empty() {
-            request = request.with_pod_level(requests, &limits);
-        }
-    }
-    request
-}
-
 /// Returns CPU (milli) and memory for scores, with 100m and 200 MiB for each container that requests none.
 fn nonzero_request(spec: &PodSpec) -> (i64, i64) {
-    let whole = request_with(spec, |requests| {
+    let whole = nrt::request::adjusted(spec, |requests| {
         for (name, little) in [("cpu", 100), ("memory", 200 << 20)] {
             if requests.get(name).is_none() {
                 requests.set(name, little);
@@ -217,20 +160,6 @@ fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
                     .unwrap_or_else(|| "0.0.0.0".to_owned()),
                 port: port.host_port.filter(|port| *port > 0)?,
             })
-        })
-        .collect()
-}
-
-/// Returns the amounts of a quantity list in the units of [`topology::resource`]. Invalid quantities are left out; the API server
-/// accepts none.
-pub fn resources(list: Option<&BTreeMap<String, Quantity>>) -> Resources {
-    list.into_iter()
-        .flatten()
-        .filter_map(|(name, quantity)| {
-            let name = ResourceName::from(name.as_str());
-            let amount = Amount::try_from(quantity).ok()?;
-            let amount = amount.in_unit_of(name.as_str());
-            Some((name, amount))
         })
         .collect()
 }
