@@ -9,6 +9,7 @@ mod faults;
 mod flaws;
 mod kubectl;
 mod kubelet;
+mod own_node;
 mod process;
 mod publish;
 mod scene;
