@@ -20,6 +20,8 @@ pub(crate) struct Installation {
     pub(crate) tls: TlsSettings,
     /// TCP ports of the API server.
     pub(crate) api_server_ports: Vec<u16>,
+    /// Whether the API server knows admission policies.
+    pub(crate) has_admission_policies: bool,
     /// Whether conditions of machine config pools are copied into the status of the operator resource.
     pub(crate) forwards_pool_conditions: bool,
     /// Full version of the cluster.
@@ -43,6 +45,7 @@ impl Installation {
             images: Policy::default(),
             tls: TlsSettings::default(),
             api_server_ports: vec![6443],
+            has_admission_policies: true,
             forwards_pool_conditions: false,
             version: "4.20.0".into(),
             lists_active_pods: false,

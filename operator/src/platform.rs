@@ -12,6 +12,9 @@ pub use self::active_pods::lists_active_pods;
 mod active_pods;
 pub(crate) mod tls_profile;
 
+/// The API group of admission policies, in the version that this operator writes.
+const ADMISSION: &str = "admissionregistration.k8s.io/v1";
+
 /// The properties of the cluster cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -36,6 +39,9 @@ pub enum Error {
     /// The version of the API server cannot be read.
     #[error("failed to read the version of the API server")]
     ServerVersion(#[source] apply::Cause),
+    /// The kinds that the API server has cannot be listed.
+    #[error("failed to list the kinds of the API group {ADMISSION}")]
+    AdmissionKinds(#[source] apply::Cause),
 }
 
 /// Returns the platform that the user named, or else the detected one.
@@ -86,6 +92,24 @@ pub async fn version(client: &Client, platform: Platform, given: &str) -> Result
     Ok(info
         .map_err(|error| Error::ServerVersion(error.into()))?
         .git_version)
+}
+
+/// Returns whether the API server knows admission policies, as all do from Kubernetes 1.30 on.
+pub async fn has_admission_policies(client: &Client) -> Result<bool, Error> {
+    let kinds = match client.list_api_group_resources(ADMISSION).await {
+        Ok(kinds) => kinds.resources,
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => return Err(Error::AdmissionKinds(error.into())),
+    };
+    let has = kinds
+        .iter()
+        .any(|kind| kind.name == "validatingadmissionpolicies");
+    if !has {
+        tracing::warn!(
+            "The API server knows no admission policies: every exporter may write the NodeResourceTopology of every node"
+        );
+    }
+    Ok(has)
 }
 
 /// Returns a version up to the first dash.

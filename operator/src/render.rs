@@ -1,11 +1,10 @@
 //! Renders the objects as YAML documents (operator.md 2.4).
 
-use api::operator::LogLevel;
 use api::operator::v1::NodeGroupConfig;
 use api::{labels, names};
-use manifests::platform::{Platform, TlsSettings};
+use manifests::platform::Platform;
 use manifests::rte::machine_config::machine_config;
-use manifests::rte::{self, Image, NodeSelection};
+use manifests::rte::{self, NodeSelection};
 use manifests::{scheduler, to_value};
 use serde_json::Value;
 
@@ -71,16 +70,8 @@ fn scheduler_options(namespace: &str, image: &str, platform: Platform) -> schedu
 
 fn rte_objects(namespace: &str, image: &str, platform: Platform) -> Vec<Value> {
     let options = rte::Options {
-        namespace: namespace.into(),
-        platform,
-        image: Image {
-            reference: image.into(),
-            pull_policy: None,
-            is_own: true,
-        },
-        log_level: LogLevel::Normal,
-        tls: TlsSettings::default(),
         api_server_ports: vec![crate::run::API_SERVER_PORT],
+        ..rte::Options::new(namespace, platform, image)
     };
     let pool = rte::Pool {
         name: names::RTE_CONTAINER.into(),

@@ -174,6 +174,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         images: Policy::from_env(environment),
         tls: tls.clone(),
         api_server_ports: own_pod::api_server_ports(),
+        has_admission_policies: platform::has_admission_policies(&client).await?,
         forwards_pool_conditions: args.is_on("enable-mcp-conds-fwd"),
         lists_active_pods: platform::lists_active_pods(platform, &version),
         version,

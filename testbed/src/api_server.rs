@@ -14,11 +14,11 @@ use apiserver::{Running, Server};
 use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::lane::Lane;
@@ -139,9 +139,32 @@ impl ApiServer {
         namespace: &str,
         account: &str,
     ) -> Result<Kubeconfig, Error> {
+        self.token_kubeconfig(namespace, account, json!({"audiences": []}))
+            .await
+    }
+
+    /// Returns a kubeconfig with the token that a kubelet gets for a pod of a service account. The token names the pod and its node.
+    pub async fn pod_kubeconfig(
+        &self,
+        namespace: &str,
+        account: &str,
+        pod: &Pod,
+    ) -> Result<Kubeconfig, Error> {
+        let bound = json!({
+            "kind": "Pod", "apiVersion": "v1", "name": pod.metadata.name, "uid": pod.metadata.uid,
+        });
+        let spec = json!({"audiences": [], "boundObjectRef": bound});
+        self.token_kubeconfig(namespace, account, spec).await
+    }
+
+    async fn token_kubeconfig(
+        &self,
+        namespace: &str,
+        account: &str,
+        spec: Value,
+    ) -> Result<Kubeconfig, Error> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, namespace);
-        let request: TokenRequest =
-            serde_json::from_value(json!({"metadata": {}, "spec": {"audiences": []}}))?;
+        let request: TokenRequest = serde_json::from_value(json!({"metadata": {}, "spec": spec}))?;
         let answer = accounts
             .create_token_request(account, &PostParams::default(), &request)
             .await

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .seed
         .map(|seed| ("NUMARESOURCES_SEED", seed.to_string()));
     let status = cargo::command()
-        .args(["test", "-p", "suite", "--test", "it"])
+        .args(["test", "--locked", "-p", "suite", "--test", "it"])
         .args(["accounting::every_nrt_equals", "--"])
         .args(["--include-ignored", "--nocapture"])
         .env(POD_SEQUENCES, args.sequences.to_string())

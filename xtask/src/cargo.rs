@@ -15,7 +15,7 @@ pub(crate) use programs::cargo::{command, program, without_package};
 pub(crate) fn artifacts(arguments: &[&str]) -> anyhow::Result<Vec<Artifact>> {
     let what = || format!("cargo build {}", arguments.join(" "));
     let mut child = command()
-        .arg("build")
+        .args(["build", "--locked"])
         .args(arguments)
         .arg("--message-format=json-render-diagnostics")
         .stdout(Stdio::piped())

@@ -17,7 +17,7 @@ pub(crate) struct Args {
 /// Builds and runs the program of a package. Returns its exit code.
 pub(crate) fn run(package: &str, args: Args) -> ExitCode {
     let mut run = cargo::command();
-    run.args(["run", "--quiet", "--package", package, "--"])
+    run.args(["run", "--quiet", "--locked", "--package", package, "--"])
         .args(args.arguments);
     match run.status() {
         Ok(status) => status

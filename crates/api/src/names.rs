@@ -50,6 +50,8 @@ pub const RTE_METRICS_SECRET: &str = "rte-metrics-service-cert";
 pub const RTE_SCC: &str = "resource-topology-exporter";
 /// Security context constraints of exporters.
 pub const RTE_SCC_V2: &str = "resource-topology-exporter-v2";
+/// Admission policy of the exporters, and its binding: each exporter writes the topology of its own node and the status of its own pod only.
+pub const RTE_OWN_NODE_POLICY: &str = "numaresources-rte-own-node";
 /// Namespace in which a hosted cluster keeps the ConfigMaps with the configuration of its kubelets (operator.md 7).
 pub const HYPERSHIFT_CONFIG_NAMESPACE: &str = "openshift-config-managed";
 /// Name of the exporters' metrics port in pods and services.

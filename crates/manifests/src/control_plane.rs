@@ -1,14 +1,10 @@
-//! What the pods of the scheduler and of the operator have in common: they run beside the control plane, as the user of the stack's image.
+//! What the pods of the scheduler and of the operator have in common: they run beside the control plane.
 
 use api::labels;
 use k8s_openapi::api::core::v1::{
     Affinity, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PreferredSchedulingTerm,
     Toleration,
 };
-
-/// User id of the stack's image. OpenShift assigns each namespace its own user ids and refuses others. Elsewhere the pod must set the id,
-/// because the kubelet refuses an image that does not declare a non-root user.
-pub(crate) const STACK_USER: i64 = 65532;
 
 /// Returns the annotation that allows OpenShift to put the pods on the CPUs of the platform.
 pub(crate) fn management_workload() -> (&'static str, &'static str) {

@@ -7,12 +7,13 @@
 //! - [`pod_groups`]: the definition of pod groups and the controller that keeps their status;
 //! - [`platform`]: what the objects depend on in a cluster; [`hash`]: how a changed ConfigMap gets to the pods that read it.
 //!
-//! Start with `new` and `objects` of a set. Below them, `rbac`, `network`, `control_plane` and `meta` build the parts that
+//! Start with `new` and `objects` of a set. Below them, `rbac`, `network`, `control_plane`, `confinement` and `meta` build the parts that
 //! several sets have.
 //!
 //! Every function is pure: no cluster, no clock, no environment. The custom resource definitions are in `api::crd`.
 //! Rules and literals: operator.md 6.
 
+mod confinement;
 mod control_plane;
 pub mod hash;
 mod meta;

@@ -83,6 +83,15 @@ pub(crate) fn mount_read_only(name: &str, path: &str) -> VolumeMount {
     }
 }
 
+/// Like [`mount_read_only`], with everything that is mounted below, where node and runtime can do that. A plain read-only mount leaves the
+/// control groups below `/sys` writable.
+pub(crate) fn mount_all_read_only(name: &str, path: &str) -> VolumeMount {
+    VolumeMount {
+        recursive_read_only: Some("IfPossible".into()),
+        ..mount_read_only(name, path)
+    }
+}
+
 pub(crate) fn host_path(name: &str, path: &str, kind: &str) -> Volume {
     let host_path = Some(HostPathVolumeSource {
         path: path.into(),

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use api::{labels, names};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, EnvVar, ExecAction, HTTPGetAction, Lifecycle,
-    LifecycleHandler, Namespace, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-    ResourceRequirements, SecurityContext, Service, ServiceAccount, ServicePort, ServiceSpec,
+    Container, ContainerPort, EnvVar, ExecAction, HTTPGetAction, Lifecycle, LifecycleHandler,
+    Namespace, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, Service, ServiceAccount,
+    ServicePort, ServiceSpec,
 };
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -15,11 +15,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
-use crate::control_plane::{
-    STACK_USER, management_workload, prefers_control_plane, tolerates_control_plane,
-};
+use crate::control_plane::{management_workload, prefers_control_plane, tolerates_control_plane};
 use crate::platform::Platform;
-use crate::{meta, network, rbac, to_value};
+use crate::{confinement, meta, network, rbac, to_value};
 
 pub mod rules;
 pub mod users;
@@ -104,7 +102,7 @@ impl Set {
                 ..Namespace::default()
             },
             service_account: rbac::service_account(account, namespace),
-            cluster_role: rbac::cluster_role(ROLE, rules::cluster_role()),
+            cluster_role: rbac::cluster_role(ROLE, rules::cluster_role(options.platform)),
             cluster_role_binding: rbac::named(
                 BINDING,
                 rbac::cluster_role_binding(ROLE, account, namespace),
@@ -236,6 +234,8 @@ fn namespace_metadata(name: &str) -> ObjectMeta {
         labels: Some(meta::labels([
             ("openshift.io/cluster-monitoring", "true"),
             ("control-plane", "controller-manager"),
+            // the exporters have directories of their nodes; where a stricter level is the default, their pods would be refused
+            ("pod-security.kubernetes.io/enforce", "privileged"),
         ])),
         ..meta::cluster_wide(name)
     }
@@ -274,11 +274,7 @@ fn deployment(options: &Options) -> Deployment {
     let spec = PodSpec {
         affinity: Some(prefers_control_plane()),
         containers: vec![manager(options)],
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: (options.platform == Platform::Kubernetes).then_some(STACK_USER),
-            ..PodSecurityContext::default()
-        }),
+        security_context: Some(confinement::of_unprivileged_pod(options.platform)),
         service_account_name: Some(names::OPERATOR_SERVICE_ACCOUNT.into()),
         termination_grace_period_seconds: Some(10),
         tolerations: Some(tolerates_control_plane()),
@@ -365,14 +361,7 @@ fn manager(options: &Options) -> Container {
             requests: Some(meta::quantities([("cpu", "100m"), ("memory", "20Mi")])),
             ..ResourceRequirements::default()
         }),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".into()]),
-                add: None,
-            }),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(confinement::of_container()),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         volume_mounts: Some(vec![meta::mount_read_only(CERTIFICATE, "/certs")]),
         ..Container::default()

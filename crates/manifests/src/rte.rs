@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use api::operator::LogLevel;
 use api::operator::v1::NodeGroupConfig;
 use api::{labels, metrics, names, nrt};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Service, ServiceAccount, ServicePort, ServiceSpec};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -16,6 +19,7 @@ use serde_json::Value;
 use crate::platform::{Platform, TlsSettings};
 use crate::{meta, network, rbac, to_value};
 
+mod admission;
 pub mod config_map;
 mod daemon_set;
 pub mod machine_config;
@@ -38,6 +42,27 @@ pub struct Options {
     pub tls: TlsSettings,
     /// TCP ports of the API server.
     pub api_server_ports: Vec<u16>,
+    /// Whether the API server knows admission policies (`admissionregistration.k8s.io/v1`, from Kubernetes 1.30 on).
+    pub has_admission_policies: bool,
+}
+
+impl Options {
+    /// Returns the options for an image with the exporter's and the operator's binary, as `-render` prints it (operator.md 2.4).
+    pub fn new(namespace: &str, platform: Platform, image: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            platform,
+            image: Image {
+                reference: image.to_owned(),
+                pull_policy: None,
+                is_own: true,
+            },
+            log_level: LogLevel::Normal,
+            tls: TlsSettings::default(),
+            api_server_ports: vec![6443],
+            has_admission_policies: true,
+        }
+    }
 }
 
 /// Where the exporter's binary comes from (operator.md 2.3).
@@ -91,6 +116,8 @@ pub struct Set {
     pub cluster_role: ClusterRole,
     /// Binds [`Self::cluster_role`].
     pub cluster_role_binding: ClusterRoleBinding,
+    /// Lets each exporter write of its own node and pod only; `None` where the API server does not know such policies.
+    pub own_node: Option<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding)>,
     /// The connections that the pods may open and accept.
     pub network_policies: Vec<NetworkPolicy>,
     /// Permissions of the pods on their nodes: with the legacy SELinux policy, then without it. Empty unless on OpenShift.
@@ -112,6 +139,9 @@ impl Set {
             role_binding: rbac::role_binding(names::RTE, names::RTE, namespace),
             cluster_role: rbac::cluster_role(names::RTE, cluster_role_rules()),
             cluster_role_binding: rbac::cluster_role_binding(names::RTE, names::RTE, namespace),
+            own_node: options
+                .has_admission_policies
+                .then(|| (admission::policy(namespace), admission::binding())),
             network_policies: vec![
                 network::egress(
                     "rte-egress-to-api-server",
@@ -149,6 +179,9 @@ impl Set {
             to_value(&self.cluster_role),
             to_value(&self.cluster_role_binding),
         ];
+        if let Some((policy, binding)) = &self.own_node {
+            objects.extend([to_value(policy), to_value(binding)]);
+        }
         objects.extend(self.network_policies.iter().map(to_value));
         objects.extend(self.security_context_constraints.iter().cloned());
         objects.extend(self.daemon_sets.iter().map(to_value));

@@ -8,9 +8,8 @@ use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMap, Container, HTTPGetAction, PodSecurityContext, PodSpec,
-    PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccount,
-    TopologySpreadConstraint,
+    ConfigMap, Container, HTTPGetAction, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
+    ServiceAccount, TopologySpreadConstraint,
 };
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -18,11 +17,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-use crate::control_plane::{
-    STACK_USER, management_workload, prefers_control_plane, tolerates_control_plane,
-};
+use crate::control_plane::{management_workload, prefers_control_plane, tolerates_control_plane};
 use crate::platform::{Platform, TlsSettings};
-use crate::{hash, meta, network, rbac, to_value};
+use crate::{confinement, hash, meta, network, rbac, to_value};
 
 pub mod config;
 pub mod rules;
@@ -221,15 +218,7 @@ fn deployment(options: &Options, names: &Names, config_hash: &str) -> Deployment
         affinity: Some(prefers_control_plane()),
         containers: vec![container(options, names)],
         priority_class_name: Some("system-node-critical".into()),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: (options.platform == Platform::Kubernetes).then_some(STACK_USER),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".into(),
-                localhost_profile: None,
-            }),
-            ..PodSecurityContext::default()
-        }),
+        security_context: Some(confinement::of_unprivileged_pod(options.platform)),
         service_account_name: Some(names.scheduler.clone()),
         tolerations: Some(tolerates_control_plane()),
         topology_spread_constraints: Some(vec![spread]),
@@ -329,16 +318,9 @@ fn container(options: &Options, names: &Names) -> Container {
             limits,
             claims: None,
         }),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".into()]),
-                add: None,
-            }),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(confinement::of_container()),
         volume_mounts: Some(vec![
-            meta::mount("etckubernetes", "/etc/kubernetes"),
+            meta::mount_read_only("etckubernetes", "/etc/kubernetes"),
             meta::mount("runpfpstatus", names::PFP_STATUS_DIR),
         ]),
         ..Container::default()

@@ -75,38 +75,49 @@ fn version(text: &str) -> Option<(u32, u32)> {
     Some((digits(parts.next()?)?, digits(parts.next()?)?))
 }
 
-/// What is built of a module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// The tools that the file `go.mod` names.
-    Tools,
-    /// The module's own program, named after the module.
-    Own,
+/// A module that names programs of others, with the sums of everything that they are built of. They are in `modules`, one directory for each;
+/// after a change of a version `go mod tidy` there brings both files up to date.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Module {
+    /// The file `go.mod`.
+    pub(crate) requirements: &'static str,
+    /// The file `go.sum`. Go refuses what has another sum, or none.
+    pub(crate) sums: &'static str,
+    /// The module's own program, if it has one.
+    pub(crate) main: Option<&'static str>,
 }
 
-/// Builds programs of the module in a directory; they are in the directory `out` below it then.
+#[cfg(test)]
+impl Module {
+    /// Returns whether the module asks for this version of another one.
+    pub(crate) fn requires(&self, module: &str, version: &str) -> bool {
+        let words: Vec<&str> = self.requirements.split_whitespace().collect();
+        words.windows(2).any(|pair| pair == [module, version])
+    }
+}
+
+/// Builds packages of a module in an empty directory; the programs are in the directory `out` below it then.
 pub(crate) fn compile(
     go: &Path,
     work: &Path,
-    target: Target,
+    module: Module,
+    packages: &[&str],
     linker_flags: &str,
     report: Report<'_>,
 ) -> Result<(), Error> {
-    run(go, work, &["mod", "tidy"], report)?;
+    fs_err::write(work.join("go.mod"), module.requirements)?;
+    fs_err::write(work.join("go.sum"), module.sums)?;
+    if let Some(main) = module.main {
+        fs_err::write(work.join("main.go"), main)?;
+    }
     let out = work.join("out");
     fs_err::create_dir_all(&out)?;
     let out = out.to_string_lossy().into_owned();
-    let target = match target {
-        Target::Tools => "tool",
-        Target::Own => ".",
-    };
     // -v prints each package when it is compiled, which serves as progress.
-    run(
-        go,
-        work,
-        &["build", "-v", "-ldflags", linker_flags, "-o", &out, target],
-        report,
-    )
+    let mut arguments = vec!["build", "-v", "-mod=readonly", "-ldflags", linker_flags];
+    arguments.extend(["-o", &out]);
+    arguments.extend(packages);
+    run(go, work, &arguments, report)
 }
 
 /// Runs go and reports the lines that it writes as progress, at most a few per second.

@@ -7,31 +7,21 @@ use std::process::Command;
 use cluster_spec::progress::{Report, Step, note};
 
 use crate::child::output_within;
-use crate::go::{self, MIN_VERSION, Target, VERSION_LIMIT};
+use crate::go::{self, Module, VERSION_LIMIT};
 use crate::path::{cache_dir, find_in, find_program, lock};
 
 /// Name of the program.
 const NAME: &str = "registry";
-/// The module that is built, and its version.
-const MODULE: &str = "github.com/distribution/distribution/v3";
+/// The module that the program is built of, and its version.
+const PACKAGE: &str = "github.com/distribution/distribution/v3";
 const VERSION: &str = "v3.1.2";
-/// The program. That of the module itself has the clients of three clouds, which take twice as long to compile; a registry of this machine keeps
+/// The program. That of the package itself has the clients of three clouds, which take twice as long to compile; a registry of this machine keeps
 /// images in files.
-const MAIN: &str = r#"package main
-
-import (
-	"os"
-
-	"github.com/distribution/distribution/v3/registry"
-	_ "github.com/distribution/distribution/v3/registry/storage/driver/filesystem"
-)
-
-func main() {
-	if registry.RootCmd.Execute() != nil {
-		os.Exit(1)
-	}
-}
-"#;
+const MODULE: Module = Module {
+    requirements: include_str!("../modules/registry/go.mod"),
+    sums: include_str!("../modules/registry/go.sum"),
+    main: Some(include_str!("../modules/registry/main.go")),
+};
 /// What every version of the program writes about itself.
 const OWN_NAME: &str = "distribution";
 
@@ -39,7 +29,7 @@ const OWN_NAME: &str = "distribution";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It is not here and could not be built.
-    #[error("no image registry (the program {NAME} of {MODULE})")]
+    #[error("no image registry (the program {NAME} of {PACKAGE})")]
     Build(#[from] go::Error),
     /// The cache could not be used.
     #[error("cannot use the cache of the image registry")]
@@ -92,19 +82,10 @@ fn build(cache: &Path, built: &Path, report: Report<'_>) -> Result<(), Error> {
     let title = format!("building the image registry {VERSION} from Go modules");
     let step = Step::begin(report, title);
     let work = tempfile::tempdir_in(parent)?;
-    fs_err::write(work.path().join("go.mod"), module())?;
-    fs_err::write(work.path().join("main.go"), MAIN)?;
-    go::compile(&go, work.path(), Target::Own, "-s -w", report)?;
+    go::compile(&go, work.path(), MODULE, &["."], "-s -w", report)?;
     fs_err::rename(work.path().join("out").join(NAME), built)?;
     step.finish();
     Ok(())
-}
-
-fn module() -> String {
-    format!(
-        "module {NAME}\n\ngo {}.{}.0\n\nrequire {MODULE} {VERSION}\n",
-        MIN_VERSION.0, MIN_VERSION.1
-    )
 }
 
 #[cfg(test)]
@@ -117,6 +98,11 @@ mod tests {
         let file = dir.join(NAME);
         fs_err::write(&file, format!("#!/bin/sh\necho '{version}'\n")).unwrap();
         fs_err::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn module_has_the_version_that_the_cache_is_named_after() {
+        assert!(MODULE.requires(PACKAGE, VERSION), "{VERSION}");
     }
 
     #[test]

@@ -146,6 +146,8 @@ fn objects(options: &Options, target: &Target) -> Vec<Value> {
             log_level: LogLevel::Normal,
             tls: TlsSettings::default(),
             api_server_ports: target.api_server_ports.clone(),
+            // not among the objects of the original's deployer, and older versions of Kubernetes do not have them
+            has_admission_policies: false,
         },
         &pools,
     );

@@ -15,6 +15,9 @@ use api::openshift::machine_config::MachineConfig;
 use api::operator::KIND;
 use api::operator::v1::NumaResourcesOperator;
 use api::{labels, names, nrt};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -76,6 +79,16 @@ pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
         Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), namespace),
         Config::default().labels(labels::OPERATOR_NAME),
     ));
+    if context.installation.has_admission_policies {
+        let policy = names::RTE_OWN_NODE_POLICY;
+        controller = controller
+            .reconcile_all_on(triggers::owned_named::<ValidatingAdmissionPolicy>(
+                &context, policy, KIND,
+            ))
+            .reconcile_all_on(triggers::owned_named::<ValidatingAdmissionPolicyBinding>(
+                &context, policy, KIND,
+            ));
+    }
     if platform == Platform::Kubernetes {
         controller = controller.reconcile_all_on(triggers::node_labels(client));
     }

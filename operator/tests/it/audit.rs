@@ -6,67 +6,37 @@ use std::collections::BTreeSet;
 use api::operator::v1::NumaResourcesOperator;
 use api::scheduler::v1::NumaResourcesScheduler;
 use cluster_spec::flavour::Flavour;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, PostParams};
+use rstest::rstest;
 use serde_json::json;
 use testbed::api_server::Decision;
+use testbed::configz::ConfigzKubelet;
 use testbed::permissions::{self, Findings, Permission, RequiredPermission};
 
 use crate::cluster::NAMESPACE;
 use crate::exporters::CR;
-use crate::installation::{Installation, SCHEDULER_CR, simulate_controllers};
+use crate::installation::{Installation, SCHEDULER_CR, hosted_settings, simulate_controllers};
 
-const LEADER_ELECTION: &str = "operator.md 6.7: leader election role (configmaps, leases, events)";
-const DEMANDED: [RequiredPermission; 7] = [
-    RequiredPermission {
-        line: LEADER_ELECTION,
-        verbs: &["patch"],
-        groups: &[""],
-        resources: &["configmaps"],
-    },
-    RequiredPermission {
-        line: LEADER_ELECTION,
-        verbs: &["delete", "list", "patch", "watch"],
-        groups: &["coordination.k8s.io"],
-        resources: &["leases"],
-    },
-    RequiredPermission {
-        line: LEADER_ELECTION,
-        verbs: &["create", "patch"],
-        groups: &[""],
-        resources: &["events"],
-    },
-    RequiredPermission {
-        line: "operator.md 6.7: networkpolicies create/delete/list/update/watch",
-        verbs: &["delete"],
-        groups: &["networking.k8s.io"],
-        resources: &["networkpolicies"],
-    },
-    RequiredPermission {
-        line: "operator.md 6.7: MCO kubeletconfigs, machineconfigpools get/list/watch",
-        verbs: &["get"],
-        groups: &["machineconfiguration.openshift.io"],
-        resources: &["kubeletconfigs", "machineconfigpools"],
-    },
-    // clusters with the admission plugin OwnerReferencesPermissionEnforcement require it for the creation of owned objects
-    RequiredPermission {
-        line: "operator.md 6.7: kubeletconfigs/finalizers update",
-        verbs: &["update"],
-        groups: &["machineconfiguration.openshift.io"],
-        resources: &["kubeletconfigs/finalizers"],
-    },
-    RequiredPermission {
-        line: "operator.md 6.7: both CRs /status get/patch/update, /finalizers update",
-        verbs: &["get", "update"],
-        groups: &["nodetopology.openshift.io"],
-        resources: &[
-            "numaresourcesoperators/finalizers",
-            "numaresourcesoperators/status",
-            "numaresourcesschedulers/finalizers",
-            "numaresourcesschedulers/status",
-        ],
-    },
-];
+/// What no request uses, but what admission plugins ask for: with OwnerReferencesPermissionEnforcement, which OpenShift has, whoever writes a
+/// reference that blocks the deletion of an owner must be able to write the owner's finalizers.
+const FINALIZERS: RequiredPermission = RequiredPermission {
+    line: "operator.md 6.7: both CRs /finalizers update",
+    verbs: &["update"],
+    groups: &["nodetopology.openshift.io"],
+    resources: &[
+        "numaresourcesoperators/finalizers",
+        "numaresourcesschedulers/finalizers",
+    ],
+};
+/// The same for the owners of ConfigMaps with the settings of kubelets.
+const FINALIZERS_OF_KUBELET_CONFIGS: RequiredPermission = RequiredPermission {
+    line: "operator.md 6.7: kubeletconfigs/finalizers update",
+    verbs: &["update"],
+    groups: &["machineconfiguration.openshift.io"],
+    resources: &["kubeletconfigs/finalizers"],
+};
 
 /// Returns the permissions in the roles of the operator's account.
 async fn granted(installation: &Installation) -> BTreeSet<Permission> {
@@ -105,6 +75,31 @@ struct Life {
 /// Runs an operator that installs, follows changes, repairs damage, deletes what is dropped, and stops.
 async fn life(flavour: Option<Flavour>) -> Life {
     let mut installation = Installation::new(flavour).await;
+    let kubelet = ConfigzKubelet::start(json!({"topologyManagerPolicy": "single-numa-node"}));
+    let kubelet = kubelet.await.unwrap();
+    let nodes: Api<Node> = Api::all(installation.cluster.client.clone());
+    match flavour {
+        // the installation has a KubeletConfig already
+        Some(Flavour::Openshift) => {}
+        Some(Flavour::Hypershift) => {
+            // the schedulers of a hosted cluster run on its workers (operator.md 5.5)
+            let role = json!({"metadata": {"labels": {"node-role.kubernetes.io/worker": ""}}});
+            installation.cluster.merge(&nodes, "worker-0", role).await;
+            let maps: Api<ConfigMap> = Api::namespaced(
+                installation.cluster.client.clone(),
+                "openshift-config-managed",
+            );
+            let map = serde_json::from_value(hosted_settings()).unwrap();
+            maps.create(&PostParams::default(), &map).await.unwrap();
+        }
+        None => {
+            let status = kubelet.node_status();
+            installation
+                .cluster
+                .report(&nodes, "worker-0", status)
+                .await;
+        }
+    }
     let granted = granted(&installation).await;
     let client = installation.cluster.client.clone();
     installation.cluster.record_decisions();
@@ -168,29 +163,19 @@ async fn handed_on(installation: &Installation) -> BTreeSet<Permission> {
     permissions
 }
 
+#[rstest]
+#[case::kubernetes(None, &[FINALIZERS])]
+#[case::openshift(Some(Flavour::Openshift), &[FINALIZERS, FINALIZERS_OF_KUBELET_CONFIGS])]
+#[case::hosted(Some(Flavour::Hypershift), &[FINALIZERS])]
 #[tokio::test(flavor = "multi_thread")]
-async fn permissions_are_what_is_used_handed_on_or_demanded() {
-    let plain = life(None).await;
-    let openshift = life(Some(Flavour::Openshift)).await;
+async fn permissions_on_a_platform_are_used_there_handed_on_or_demanded(
+    #[case] flavour: Option<Flavour>,
+    #[case] demanded: &[RequiredPermission],
+) {
+    let life = life(flavour).await;
+    let own = life.granted.difference(&life.handed_on).cloned().collect();
     assert_eq!(
-        plain
-            .granted
-            .difference(&openshift.granted)
-            .cloned()
-            .collect::<BTreeSet<_>>(),
-        Permission::all_of(&manifests::operator::rules::kubelet_reader(), None),
-        "only plain Kubernetes needs to ask kubelets"
-    );
-    assert!(openshift.granted.is_subset(&plain.granted));
-    let mut decisions = plain.decisions;
-    decisions.extend(openshift.decisions);
-    let own = plain
-        .granted
-        .difference(&plain.handed_on)
-        .cloned()
-        .collect();
-    assert_eq!(
-        permissions::compare(&own, &decisions, &DEMANDED),
+        permissions::compare(&own, &life.decisions, demanded),
         Findings::default()
     );
 }

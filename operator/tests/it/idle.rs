@@ -12,8 +12,9 @@ use crate::cluster::{Cluster, NAMESPACE, within};
 use crate::exporters::{CR, DS_A, DS_B, conditions, cr, make_ready};
 
 /// Groups in which the operator writes, except the one of its lease.
-const GROUPS: [&str; 9] = [
+const GROUPS: [&str; 10] = [
     "",
+    "admissionregistration.k8s.io",
     "apps",
     "apiextensions.k8s.io",
     "events.k8s.io",

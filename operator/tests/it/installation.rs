@@ -24,7 +24,7 @@ use crate::exporters::{CR, cr};
 
 pub(crate) const SCHEDULER_CR: &str = "numaresourcesscheduler";
 /// Kinds that the operator writes: group, version, kind, plural. Plain Kubernetes has only the first `OF_KUBERNETES`.
-const KINDS: [(&str, &str, &str, &str); 16] = [
+const KINDS: [(&str, &str, &str, &str); 18] = [
     ("", "v1", "ServiceAccount", "serviceaccounts"),
     ("", "v1", "ConfigMap", "configmaps"),
     ("", "v1", "Service", "services"),
@@ -35,6 +35,18 @@ const KINDS: [(&str, &str, &str, &str); 16] = [
         "v1",
         "CustomResourceDefinition",
         "customresourcedefinitions",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
     ),
     (
         "networking.k8s.io",
@@ -92,7 +104,7 @@ const KINDS: [(&str, &str, &str, &str); 16] = [
         "securitycontextconstraints",
     ),
 ];
-const OF_KUBERNETES: usize = 13;
+const OF_KUBERNETES: usize = 15;
 pub(crate) type Objects = BTreeMap<String, Value>;
 
 /// A cluster whose operator has not started yet.
@@ -260,6 +272,20 @@ impl Installation {
             })
             .await;
     }
+}
+
+/// Returns the settings of the first pool's kubelets, as a hosted cluster keeps them.
+pub(crate) fn hosted_settings() -> Value {
+    let config = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "KubeletConfig", "metadata": {"name": "aligned"},
+        "spec": {"kubeletConfig": {"topologyManagerPolicy": "single-numa-node"}},
+    });
+    let labels = json!({
+        "hypershift.openshift.io/kubeletconfig-config": "true", "hypershift.openshift.io/nodePool": "numa-a",
+    });
+    json!({
+        "metadata": {"name": "aligned-numa-a", "labels": labels}, "data": {"config": config.to_string()},
+    })
 }
 
 /// Returns kind, namespace and name of an object.

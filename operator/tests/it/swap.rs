@@ -25,11 +25,16 @@ use testbed::lane::Lane;
 
 use crate::cluster::{Cluster, NAMESPACE};
 use crate::exporters::{CR, DS_A, DS_B};
-use crate::installation::{Installation, Objects, SCHEDULER_CR, key, simulate_controllers};
+use crate::installation::{
+    Installation, Objects, SCHEDULER_CR, hosted_settings, key, simulate_controllers,
+};
 
 mod original;
 
 const SCHEDULER: &str = "secondary-scheduler";
+/// What the original has nothing of. It stays beside the original's objects until the resource is deleted, which owns it; the original's exporters
+/// obey it as ours do.
+const OWN_NODE: &str = "numaresources-rte-own-node";
 
 /// Returns the API of an object whose kind has a regular plural.
 fn api_of(client: &Client, object: &Value) -> Api<DynamicObject> {
@@ -199,9 +204,10 @@ impl Original {
         self.everything_runs().await;
     }
 
-    /// Returns uid and owners of everything.
+    /// Returns uid and owners of everything but our admission policy.
     async fn identities(&self) -> BTreeMap<String, (Option<String>, Vec<(String, Option<bool>)>)> {
-        let live = self.installation.live().await;
+        let mut live = self.installation.live().await;
+        live.retain(|(_, object)| object.name_any() != OWN_NODE);
         let identity = |object: &DynamicObject| {
             let owners = object.owner_references().iter();
             let owners = owners.map(|owner| (owner.uid.clone(), owner.controller));
@@ -210,10 +216,10 @@ impl Original {
         live.iter().map(|(_, object)| identity(object)).collect()
     }
 
-    /// Returns everything but the two resources.
+    /// Returns everything but the two resources and our admission policy.
     async fn operands(&self) -> Objects {
         let mut objects = self.installation.objects().await;
-        objects.retain(|key, _| !key.starts_with("NUMAResources"));
+        objects.retain(|key, _| !key.starts_with("NUMAResources") && !key.ends_with(OWN_NODE));
         for object in objects.values_mut() {
             // the API server counts the changes of a DaemonSet's template there
             if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
@@ -266,21 +272,9 @@ async fn kubelet_settings(client: &Client, flavour: Flavour) -> Value {
             set_owner(&mut map, &controller_reference(&config).unwrap());
         }
         Flavour::Hypershift => {
-            let labels = json!({
-                "hypershift.openshift.io/kubeletconfig-config": "true",
-                "hypershift.openshift.io/nodePool": "numa-a",
-            });
-            let config = json!({
-                "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "KubeletConfig",
-                "metadata": {"name": "aligned"}, "spec": {"kubeletConfig": settings},
-            });
-            let source = json!({
-                "metadata": {"name": "aligned-numa-a", "labels": labels},
-                "data": {"config": config.to_string()},
-            });
             let sources: Api<ConfigMap> =
                 Api::namespaced(client.clone(), "openshift-config-managed");
-            let source = serde_json::from_value(source).unwrap();
+            let source = serde_json::from_value(hosted_settings()).unwrap();
             sources.create(&post, &source).await.unwrap();
         }
     }

@@ -4,15 +4,14 @@
 use std::time::Duration;
 
 use api::nrt::v1alpha2::NodeResourceTopology;
-use api::operator::LogLevel;
 use apply::{Applier, wait};
 use cluster_faults::socket::{SocketFault, SocketProxy};
 use cluster_faults::{Disturbance, Fault, Faults, Rule, Selector, WatchEnd};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
-use manifests::platform::{Platform, TlsSettings};
-use manifests::rte::{Image, Options, Set};
+use manifests::platform::Platform;
+use manifests::rte::{Options, Set};
 use manifests::to_value;
 use serde_json::{Value, json};
 use testbed::api_server::{self, ApiServer};
@@ -47,18 +46,7 @@ impl Scene {
             .unwrap();
         let namespaces: Api<Namespace> = Api::all(client.clone());
         create(&namespaces, json!({"metadata": {"name": NAMESPACE}})).await;
-        let options = Options {
-            namespace: NAMESPACE.into(),
-            platform: Platform::Kubernetes,
-            image: Image {
-                reference: "i".into(),
-                pull_policy: None,
-                is_own: true,
-            },
-            log_level: LogLevel::Normal,
-            tls: TlsSettings::default(),
-            api_server_ports: vec![6443],
-        };
+        let options = Options::new(NAMESPACE, Platform::Kubernetes, "i");
         for object in Set::new(&options, &[]).objects() {
             applier.apply(&object).await.unwrap();
         }

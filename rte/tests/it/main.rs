@@ -10,6 +10,7 @@ mod flaws;
 mod fuzz;
 mod kubectl;
 mod kubelet;
+mod own_node;
 mod process;
 mod publish;
 mod scene;

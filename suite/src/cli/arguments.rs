@@ -182,7 +182,7 @@ pub(super) struct RunArgs {
     /// Install the stack where it is missing; what was installed is removed at the end
     #[arg(long, help_heading = "Cluster")]
     pub(super) setup: bool,
-    /// Directory of the manifests that install the stack [default: built in]
+    /// Directory of the manifests that install the stack, laid out as `config` [default: built in]
     #[arg(long, value_name = "DIR", help_heading = "Cluster")]
     pub(super) manifests: Option<PathBuf>,
     /// Scheduler that test pods name [default: that of the NUMAResourcesScheduler, once it is available]

@@ -90,7 +90,8 @@ async fn operator(
     published: &Published,
 ) -> Result<(), StepError> {
     let image = images::of_stack(published);
-    let objects = super::manifests::load(options.manifests.as_deref(), image.as_deref())?;
+    let platform = connect::platform(client).await?;
+    let objects = super::manifests::load(options.manifests.as_deref(), platform, image.as_deref())?;
     let count = objects.len();
     for object in objects {
         create_absent(options, recorder, client, object).await?;

@@ -100,7 +100,7 @@ impl TestCluster {
                 self.apply(&object).await;
             }
         }
-        for object in documents(&config.join("operator.yaml")) {
+        for object in documents(&config.join("openshift/operator.yaml")) {
             self.apply(&object).await;
         }
         for (kind, name, spec) in [

@@ -21,23 +21,26 @@ fn options_trusting(digest: &str) -> Options {
     }
 }
 
-/// Renders the files. On OpenShift the pods have no user of their own, because the cluster gives each namespace its range.
+/// Renders the files of the repository. On OpenShift the pods have no user of their own, because the cluster gives each namespace its range.
 pub(super) fn files() -> anyhow::Result<Vec<File>> {
-    let openshift = Options {
-        platform: Platform::OpenShift,
-        ..options()
-    };
-    Ok(vec![
-        File::yaml("operator.yaml", &Set::new(&options()).objects())?,
-        kustomize::kustomization("openshift/", "Kustomization", &["../crd", "operator.yaml"])?,
-        File::yaml("openshift/operator.yaml", &Set::new(&openshift).objects())?,
-    ])
+    let mut files = trusting(names::STACK_DIGEST)?;
+    files.push(kustomize::kustomization(
+        "openshift/",
+        "Kustomization",
+        &["../crd", "operator.yaml"],
+    )?);
+    Ok(files)
 }
 
-/// Renders the file with an operator that runs schedulers of one digest (operator.md 5.2).
-pub(super) fn trusting(digest: &str) -> anyhow::Result<File> {
-    File::yaml(
-        "operator.yaml",
-        &Set::new(&options_trusting(digest)).objects(),
-    )
+/// Renders `operator.yaml` and `openshift/operator.yaml` with an operator that runs schedulers of one digest (operator.md 5.2).
+pub(super) fn trusting(digest: &str) -> anyhow::Result<Vec<File>> {
+    let kubernetes = options_trusting(digest);
+    let openshift = Options {
+        platform: Platform::OpenShift,
+        ..kubernetes.clone()
+    };
+    Ok(vec![
+        File::yaml("operator.yaml", &Set::new(&kubernetes).objects())?,
+        File::yaml("openshift/operator.yaml", &Set::new(&openshift).objects())?,
+    ])
 }

@@ -55,17 +55,20 @@ fn files(repository: &str, digest: &str) -> anyhow::Result<Vec<File>> {
             *field = json!(image);
         }
     }
-    let overlay = json!({
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": ["../crd", "operator.yaml"],
-        "images": [{"name": names::STACK_REPOSITORY, "newName": repository, "digest": digest}],
-    });
-    let files = vec![
-        File::yaml("Kustomization", &[overlay])?,
-        install::trusting(digest)?,
+    let overlay = |definitions: &str| {
+        json!({
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": [definitions, "operator.yaml"],
+            "images": [{"name": names::STACK_REPOSITORY, "newName": repository, "digest": digest}],
+        })
+    };
+    let mut files = install::trusting(digest)?;
+    files.extend([
+        File::yaml("Kustomization", &[overlay("../crd")])?,
+        File::yaml("openshift/Kustomization", &[overlay("../../crd")])?,
         File::yaml("samples.yaml", &objects)?,
-    ];
+    ]);
     Ok(of_user(DIRECTORY, files))
 }
 
@@ -95,11 +98,13 @@ mod tests {
         };
         let image = format!("imageSpec: registry.example.com/numaresources/stack@{digest}\n");
         assert!(text("pushed/samples.yaml").contains(&image));
-        let operator = text("pushed/operator.yaml");
-        assert!(operator.contains(&format!("value: {digest}\n")));
-        let replaced = format!("image: {}:", names::STACK_REPOSITORY);
-        let count = operator.matches(&replaced).count();
-        assert_eq!(count, operator.matches("image: ").count());
+        for operator in ["pushed/operator.yaml", "pushed/openshift/operator.yaml"] {
+            let operator = text(operator);
+            assert!(operator.contains(&format!("value: {digest}\n")));
+            let replaced = format!("image: {}:", names::STACK_REPOSITORY);
+            let count = operator.matches(&replaced).count();
+            assert_eq!(count, operator.matches("image: ").count());
+        }
         for file in &files {
             assert!(!file.text.contains(names::STACK_DIGEST), "{}", file.path);
             assert!(!file.text.starts_with(HEADING), "{}", file.path);

@@ -54,18 +54,7 @@ fn add_programs(object: &Value, programs: &mut BTreeSet<String>) {
 }
 
 fn exporters(platform: Platform) -> Vec<Value> {
-    let options = rte::Options {
-        namespace: "ns".into(),
-        platform,
-        image: rte::Image {
-            reference: "image".into(),
-            pull_policy: None,
-            is_own: true,
-        },
-        log_level: LogLevel::Normal,
-        tls: TlsSettings::intermediate(),
-        api_server_ports: vec![6443],
-    };
+    let options = rte::Options::new("ns", platform, "image");
     let pool = rte::Pool {
         name: "pool".into(),
         nodes: rte::NodeSelection::NotControlPlane,

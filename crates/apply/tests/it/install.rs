@@ -1,10 +1,9 @@
 //! Applies everything that the operator installs to an API server, twice.
 
-use api::operator::LogLevel;
 use api::operator::v1::{NodeGroup, NumaResourcesOperator};
 use apply::{Applier, Outcome};
-use manifests::platform::{Platform, TlsSettings};
-use manifests::rte::{Image, NodeSelection, Pool};
+use manifests::platform::Platform;
+use manifests::rte::{NodeSelection, Pool};
 use manifests::{operator, rte, scheduler, to_value};
 use rstest::rstest;
 use serde_json::Value;
@@ -14,18 +13,7 @@ use crate::server;
 const NAMESPACE: &str = "numaresources";
 
 fn objects() -> Vec<Value> {
-    let rte_options = rte::Options {
-        namespace: NAMESPACE.into(),
-        platform: Platform::Kubernetes,
-        image: Image {
-            reference: "i".into(),
-            pull_policy: None,
-            is_own: true,
-        },
-        log_level: LogLevel::Normal,
-        tls: TlsSettings::default(),
-        api_server_ports: vec![6443],
-    };
+    let rte_options = rte::Options::new(NAMESPACE, Platform::Kubernetes, "i");
     let pool = |name: &str, nodes| Pool {
         name: name.into(),
         nodes,

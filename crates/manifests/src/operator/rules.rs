@@ -1,31 +1,53 @@
-//! Permissions of the operator: those that it uses, and those that it grants to the operands. The API server refuses to let it grant a
-//! permission that it does not have (operator.md 6.7).
+//! Permissions of the operator: those that it uses on its platform, and those that it grants to the operands. The API server refuses to let it
+//! grant a permission that it does not have (operator.md 6.7).
+//!
+//! The original has one set for all platforms, and in it permissions that it never uses. `docs/security.md` says what each is for.
 
 use api::{names, nrt, openshift};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
+use crate::platform::Platform;
 use crate::rbac::{named_rule, rule};
 use crate::{rte, scheduler};
 
 const READ: &[&str] = &["get", "list", "watch"];
+const FOLLOW: &[&str] = &["list", "watch"];
 const ADD: &[&str] = &["create", "list", "watch"];
 const CHANGE: &[&str] = &["get", "update"];
 const RBAC: &str = "rbac.authorization.k8s.io";
 const MCO: &str = openshift::machine_config::GROUP;
 const CONFIG: &str = openshift::config::GROUP;
 const SCC: &str = openshift::SECURITY_GROUP;
+const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// Returns the cluster-wide permissions.
-pub fn cluster_role() -> Vec<PolicyRule> {
+/// Returns the cluster-wide permissions. Those for OpenShift are enough for a hosted cluster, too, because one file installs the operator on
+/// both.
+pub fn cluster_role(platform: Platform) -> Vec<PolicyRule> {
+    let mut rules = everywhere();
+    if platform.is_openshift() {
+        rules.extend(openshift());
+    }
+    if platform == Platform::OpenShift {
+        rules.extend(machine_configs());
+    }
+    rules.extend(rte::cluster_role_rules());
+    rules.extend(scheduler::rules::cluster_role(names::SCHEDULER_LEASE));
+    rules
+}
+
+fn everywhere() -> Vec<PolicyRule> {
     let crs = ["numaresourcesoperators", "numaresourcesschedulers"];
     let status = crs.map(|cr| format!("{cr}/status"));
     let finalizers = crs.map(|cr| format!("{cr}/finalizers"));
     let definition = format!("{}.{}", nrt::PLURAL, nrt::GROUP);
     let own_roles = ["clusterroles", "clusterrolebindings"];
-    let mut rules = vec![
-        rule(&[""], &["configmaps"], READ),
-        // plain Kubernetes: the nodes of a pool
-        rule(&[""], &["nodes"], &["list", "watch"]),
+    let policies = [
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+    ];
+    vec![
+        // the nodes of a pool, and those that determine the number of schedulers
+        rule(&[""], &["nodes"], FOLLOW),
         rule(
             &["apiextensions.k8s.io"],
             &["customresourcedefinitions"],
@@ -37,26 +59,22 @@ pub fn cluster_role() -> Vec<PolicyRule> {
             &[definition.as_str()],
             CHANGE,
         ),
-        rule(&[CONFIG], &["apiservers"], READ),
-        rule(
-            &[CONFIG],
-            &["clusteroperators", "infrastructures"],
-            &["get"],
+        rule(&[ADMISSION], &policies, ADD),
+        named_rule(
+            &[ADMISSION],
+            &policies,
+            &[names::RTE_OWN_NODE_POLICY],
+            CHANGE,
         ),
+        // to find out whether this is an OpenShift
         rule(&[CONFIG], &["clusterversions"], &["list"]),
-        rule(&[MCO], &["kubeletconfigs", "machineconfigpools"], READ),
-        rule(&[MCO], &["kubeletconfigs/finalizers"], &["update"]),
-        rule(
-            &[MCO],
-            &["machineconfigs"],
-            &["create", "delete", "get", "list", "update", "watch"],
-        ),
         rule(&[api::operator::GROUP], &crs, READ),
         rule(
             &[api::operator::GROUP],
             &status.each_ref().map(String::as_str),
-            &["get", "patch", "update"],
+            &["patch"],
         ),
+        // where owner references are checked, whoever writes one that blocks the deletion of its owner must be able to do this
         rule(
             &[api::operator::GROUP],
             &finalizers.each_ref().map(String::as_str),
@@ -76,6 +94,19 @@ pub fn cluster_role() -> Vec<PolicyRule> {
             &[names::SCHEDULER],
             &["delete"],
         ),
+    ]
+}
+
+fn openshift() -> Vec<PolicyRule> {
+    vec![
+        // a hosted cluster keeps the settings of its kubelets in the ConfigMaps of another namespace
+        rule(&[""], &["configmaps"], FOLLOW),
+        rule(&[CONFIG], &["apiservers"], READ),
+        rule(
+            &[CONFIG],
+            &["clusteroperators", "infrastructures"],
+            &["get"],
+        ),
         rule(&[SCC], &["securitycontextconstraints"], ADD),
         named_rule(
             &[SCC],
@@ -83,10 +114,20 @@ pub fn cluster_role() -> Vec<PolicyRule> {
             &[names::RTE_SCC, names::RTE_SCC_V2],
             CHANGE,
         ),
-    ];
-    rules.extend(rte::cluster_role_rules());
-    rules.extend(scheduler::rules::cluster_role(names::SCHEDULER_LEASE));
-    rules
+    ]
+}
+
+fn machine_configs() -> Vec<PolicyRule> {
+    vec![
+        rule(&[MCO], &["kubeletconfigs", "machineconfigpools"], FOLLOW),
+        // as for the operator's own resources: a ConfigMap with the settings of kubelets is owned by their KubeletConfig
+        rule(&[MCO], &["kubeletconfigs/finalizers"], &["update"]),
+        rule(
+            &[MCO],
+            &["machineconfigs"],
+            &["create", "delete", "get", "list", "update", "watch"],
+        ),
+    ]
 }
 
 /// Returns the permission to ask kubelets for their settings. The API server passes the question on as its own, so it is the API server that
@@ -113,7 +154,7 @@ pub fn role() -> Vec<PolicyRule> {
         rule(
             &["networking.k8s.io"],
             &["networkpolicies"],
-            &["create", "delete", "get", "list", "update", "watch"],
+            &["create", "get", "list", "update", "watch"],
         ),
         rule(&[RBAC], &["roles", "rolebindings"], ADD),
         named_rule(
@@ -136,14 +177,12 @@ pub fn role() -> Vec<PolicyRule> {
     rules
 }
 
-/// Returns the permissions for the operator's own leader election.
+/// Returns the permissions for the operator's own leader election. Creation is not restricted to the lease's name, because a create request
+/// never matches a resource name.
 pub fn leader_role() -> Vec<PolicyRule> {
-    let all = [
-        "get", "list", "watch", "create", "update", "patch", "delete",
-    ];
+    let group = "coordination.k8s.io";
     vec![
-        rule(&[""], &["configmaps"], &all),
-        rule(&["coordination.k8s.io"], &["leases"], &all),
-        rule(&[""], &["events"], &["create", "patch"]),
+        rule(&[group], &["leases"], &["create"]),
+        named_rule(&[group], &["leases"], &[names::OPERATOR_LEASE], CHANGE),
     ]
 }

@@ -10,17 +10,19 @@ use k8s_openapi::api::apps::v1::{
 use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerPort, HTTPGetAction, NodeAffinity, NodeSelector,
     NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodAntiAffinity, PodReadinessGate,
-    PodSpec, PodTemplateSpec, Probe, SELinuxOptions, SecurityContext, Volume, VolumeMount,
+    PodSpec, PodTemplateSpec, Probe, SELinuxOptions, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelectorRequirement, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::security::{SELINUX_LEVEL, selinux_type};
+use super::security::{self, SELINUX_LEVEL, selinux_type};
 use super::{NodeSelection, Options, Pool, pod_labels};
-use crate::meta;
 use crate::platform::Platform;
+use crate::{confinement, meta};
 
 const READ_LOGS_ON_ERROR: &str = "FallbackToLogsOnError";
+/// Where the exporter finds the kubelet's file, as in the original's pods.
+const KUBELET_CONFIG: &str = "/host-var-lib-kubelet/config.yaml";
 
 pub(super) fn daemon_set(options: &Options, pool: &Pool) -> DaemonSet {
     let (node_selector, node_affinity) = match &pool.nodes {
@@ -53,6 +55,7 @@ pub(super) fn daemon_set(options: &Options, pool: &Pool) -> DaemonSet {
             })
             .into(),
         ),
+        security_context: Some(confinement::of_pod()),
         service_account_name: Some(names::RTE.into()),
         tolerations,
         volumes: Some(volumes.volumes),
@@ -113,29 +116,26 @@ fn exporter(options: &Options, pool: &Pool, mounts: Vec<VolumeMount>) -> Contain
         container_port: i32::from(metrics::RTE_PORT),
         ..ContainerPort::default()
     };
-    let root = options.image.is_own.then_some(0);
     let se_linux_options = options.platform.is_openshift().then(|| SELinuxOptions {
         type_: Some(selinux_type(pool.custom_selinux_policy).into()),
         level: Some(SELINUX_LEVEL.into()),
         ..SELinuxOptions::default()
     });
-    let security = SecurityContext {
-        run_as_user: root,
-        run_as_group: root,
-        se_linux_options,
-        ..SecurityContext::default()
-    };
     Container {
         name: names::RTE_CONTAINER.into(),
         image: Some(options.image.reference.clone()),
         image_pull_policy: options.image.pull_policy.clone(),
         command: Some(vec![names::RTE_BINARY.into()]),
-        args: Some(args(options, &pool.config).to_args()),
+        args: Some(args(options, pool).to_args()),
         env: Some(env),
         ports: Some(vec![port]),
         // an image that the administrator chose may be the original's, which has no such endpoint
         liveness_probe: options.image.is_own.then(liveness),
-        security_context: (security != SecurityContext::default()).then_some(security),
+        resources: Some(security::memory()),
+        security_context: Some(security::of_exporter(
+            options.image.is_own,
+            se_linux_options,
+        )),
         termination_message_policy: Some(READ_LOGS_ON_ERROR.into()),
         volume_mounts: Some(mounts),
         ..Container::default()
@@ -169,6 +169,7 @@ fn helper(options: &Options) -> Container {
         image_pull_policy: options.image.pull_policy.clone(),
         command: Some(vec!["/bin/sleep".into()]),
         args: Some(vec!["infinity".into()]),
+        security_context: Some(security::of_helper(options.image.is_own)),
         termination_message_policy: Some(READ_LOGS_ON_ERROR.into()),
         ..Container::default()
     }
@@ -186,8 +187,15 @@ fn scans_on_notification(config: &NodeGroupConfig) -> bool {
     )
 }
 
+/// Returns whether the exporters read the settings of their kubelet from its file: on plain Kubernetes, as long as no ConfigMap has them.
+/// The pods of the original have the file always, and with it everything else that the kubelet keeps in its directory.
+fn reads_kubelets_file(options: &Options, pool: &Pool) -> bool {
+    options.platform == Platform::Kubernetes && pool.config_hash.is_empty()
+}
+
 /// Returns the exporter's command line: the flags of all pools, then the edits of operator.md 6.2 in order.
-fn args(options: &Options, config: &NodeGroupConfig) -> Flags {
+fn args(options: &Options, pool: &Pool) -> Flags {
+    let config = &pool.config;
     let mut flags = Flags::parse([
         "--sleep-interval=10s",
         "--sysfs=/host-sys",
@@ -196,8 +204,8 @@ fn args(options: &Options, config: &NodeGroupConfig) -> Flags {
         "--notify-file=/host-run-rte/notify",
         "--pods-fingerprint=false",
     ]);
-    if options.platform == Platform::Kubernetes {
-        flags.set("--kubelet-config-file", "/host-var-lib-kubelet/config.yaml");
+    if reads_kubelets_file(options, pool) {
+        flags.set("--kubelet-config-file", KUBELET_CONFIG);
     }
     flags.set("-v", &options.log_level.verbosity().to_string());
     flags.set("--metrics-mode", "httptls");
@@ -269,7 +277,7 @@ impl Volumes {
         let kubernetes = options.platform == Platform::Kubernetes;
         all.add(
             meta::host_path("host-sys", "/sys", "Directory"),
-            meta::mount_read_only("host-sys", "/host-sys"),
+            meta::mount_all_read_only("host-sys", "/host-sys"),
         );
         all.add(
             meta::host_path(
@@ -277,7 +285,8 @@ impl Volumes {
                 "/var/lib/kubelet/pod-resources",
                 "Directory",
             ),
-            meta::mount("host-podresources", "/host-podresources"),
+            // a read-only mount lets the exporter connect to the socket, and not replace it
+            meta::mount_read_only("host-podresources", "/host-podresources"),
         );
         all.add(
             meta::host_path("host-run-rte", "/run/rte", "DirectoryOrCreate"),
@@ -287,10 +296,14 @@ impl Volumes {
             // mounted again at the path in the flag; otherwise no process of the host could touch the file
             all.mounts.push(meta::mount("host-run-rte", "/run/rte"));
         }
-        if kubernetes {
+        if reads_kubelets_file(options, pool) {
             all.add(
-                meta::host_path("host-var-lib-kubelet", "/var/lib/kubelet", "Directory"),
-                meta::mount_read_only("host-var-lib-kubelet", "/host-var-lib-kubelet"),
+                meta::host_path(
+                    "host-kubelet-config",
+                    "/var/lib/kubelet/config.yaml",
+                    "File",
+                ),
+                meta::mount_read_only("host-kubelet-config", KUBELET_CONFIG),
             );
         }
         if fingerprints(&pool.config) {
@@ -310,7 +323,7 @@ impl Volumes {
         );
         all.add(
             meta::config_map("rte-config-volume", &pool.name, true),
-            meta::mount("rte-config-volume", "/etc/resource-topology-exporter/"),
+            meta::mount_read_only("rte-config-volume", "/etc/resource-topology-exporter/"),
         );
         all
     }

@@ -2,11 +2,10 @@
 //! topology manager come from the kubelet's own file on each node.
 
 use api::{conditions, metrics, names};
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::{Value, json};
 
-use super::{cluster_role_rules, pod_labels, role_rules};
-use crate::{rbac, to_value};
+use super::{admission, cluster_role_rules, pod_labels, role_rules, security};
+use crate::{confinement, meta, rbac, to_value};
 
 /// Namespace of the objects, as in the original's manifest.
 const NAMESPACE: &str = "default";
@@ -16,16 +15,21 @@ const DAEMON_CONFIG: &str = "rte-config-daemon";
 /// ConfigMap with what is to be left out.
 const EXTRA_CONFIG: &str = "rte-config-extra";
 
-/// Returns the objects in the order in which they are applied. The definition of NRTs is not among them.
+/// Returns the objects in the order in which they are applied. The definition of NRTs is not among them. The original's manifest has no role for
+/// the namespace: its exporters may write the status of every pod of the cluster.
 pub fn objects(image: &str) -> Vec<Value> {
     vec![
         to_value(&rbac::service_account(names::RTE, NAMESPACE)),
-        to_value(&rbac::cluster_role(names::RTE, rules())),
+        to_value(&rbac::role(names::RTE, NAMESPACE, role_rules())),
+        to_value(&rbac::role_binding(names::RTE, names::RTE, NAMESPACE)),
+        to_value(&rbac::cluster_role(names::RTE, cluster_role_rules())),
         to_value(&rbac::cluster_role_binding(
             names::RTE,
             names::RTE,
             NAMESPACE,
         )),
+        to_value(&admission::policy(NAMESPACE)),
+        to_value(&admission::binding()),
         config_map(
             DAEMON_CONFIG,
             "nrtUpdater:\n  patchMode: true\n  patchResync: 10\n\
@@ -35,13 +39,6 @@ pub fn objects(image: &str) -> Vec<Value> {
         config_map(EXTRA_CONFIG, "resourceExclude: {}\npodExclude: []\n"),
         daemon_set(image),
     ]
-}
-
-/// Returns the permissions. Those on the exporter's own pod are cluster-wide, too, as in the original's manifest: one role is all it takes.
-fn rules() -> Vec<PolicyRule> {
-    let mut rules = cluster_role_rules();
-    rules.extend(role_rules());
-    rules
 }
 
 fn config_map(name: &str, text: &str) -> Value {
@@ -59,12 +56,15 @@ fn daemon_set(image: &str) -> Value {
         conditions::NODE_TOPOLOGY_UPDATED,
     ];
     let pods = json!({
+        "securityContext": confinement::of_pod(),
         "serviceAccountName": names::RTE,
         "readinessGates": gates.map(|gate| json!({"conditionType": gate})),
         "containers": [exporter(image), helper(image)],
         "volumes": [
             volume("host-sys", "/sys", "Directory"),
-            volume("host-var-lib-kubelet", "/var/lib/kubelet", "Directory"),
+            // of the kubelet's directory nothing but the two places that the arguments name
+            volume("host-podresources", "/var/lib/kubelet/pod-resources", "Directory"),
+            volume("host-kubelet-config", "/var/lib/kubelet/config.yaml", "File"),
             volume("host-run-rte", "/run/rte", "DirectoryOrCreate"),
             {"name": "config-daemon", "configMap": {"name": DAEMON_CONFIG, "optional": true}},
             {"name": "config-extra", "configMap": {"name": EXTRA_CONFIG, "optional": true}},
@@ -83,13 +83,6 @@ fn daemon_set(image: &str) -> Value {
 fn exporter(image: &str) -> Value {
     let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
     let text = |name: &str, value: &str| json!({"name": name, "value": value});
-    let mount = |name: &str, path: &str, read_only: bool| {
-        let mut mount = json!({"name": name, "mountPath": path});
-        if read_only {
-            mount["readOnly"] = json!(true);
-        }
-        mount
-    };
     json!({
         "name": "resource-topology-exporter-container",
         "image": image,
@@ -111,14 +104,15 @@ fn exporter(image: &str) -> Value {
             text("METRICS_PORT", &metrics::RTE_PORT.to_string()),
             text("METRICS_ADDRESS", "127.0.0.1"),
         ],
-        // the kubelet's socket and file are only for root
-        "securityContext": {"runAsUser": 0, "runAsGroup": 0},
+        "resources": security::memory(),
+        "securityContext": security::of_exporter(true, None),
         "volumeMounts": [
-            mount("host-sys", "/host-sys", true),
-            mount("host-var-lib-kubelet", "/host-var/lib/kubelet", false),
-            mount("host-run-rte", "/host-run/rte", false),
-            mount("config-daemon", "/etc/rte/daemon", true),
-            mount("config-extra", "/etc/rte/extra", true),
+            meta::mount_all_read_only("host-sys", "/host-sys"),
+            meta::mount_read_only("host-podresources", "/host-var/lib/kubelet/pod-resources"),
+            meta::mount_read_only("host-kubelet-config", "/host-var/lib/kubelet/config.yaml"),
+            meta::mount("host-run-rte", "/host-run/rte"),
+            meta::mount_read_only("config-daemon", "/etc/rte/daemon"),
+            meta::mount_read_only("config-extra", "/etc/rte/extra"),
         ],
     })
 }
@@ -128,6 +122,7 @@ fn helper(image: &str) -> Value {
     json!({
         "name": names::RTE_HELPER_CONTAINER, "image": image,
         "command": ["/bin/sleep"], "args": ["infinity"],
+        "securityContext": security::of_helper(true),
     })
 }
 
@@ -153,8 +148,12 @@ mod tests {
             named,
             [
                 "ServiceAccount default/rte",
+                "Role default/rte",
+                "RoleBinding default/rte",
                 "ClusterRole /rte",
                 "ClusterRoleBinding /rte",
+                "ValidatingAdmissionPolicy /numaresources-rte-own-node",
+                "ValidatingAdmissionPolicyBinding /numaresources-rte-own-node",
                 "ConfigMap default/rte-config-daemon",
                 "ConfigMap default/rte-config-extra",
                 "DaemonSet default/resource-topology-exporter-ds",

@@ -3,9 +3,9 @@
 use api::operator::v1::NodeGroupConfig;
 use api::operator::{InfoRefreshMode, InfoRefreshPause, LogLevel, PodsFingerprinting};
 use manifests::platform::{Platform, TlsSettings};
-use manifests::rte;
+use manifests::rte::{self, Pool};
 use rstest::rstest;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::exporters::{daemon_set, fingerprinting, options, pod, pool};
 
@@ -46,17 +46,36 @@ fn default_arguments_are_those_of_the_reference_in_its_order() {
     );
 }
 
-#[test]
-fn plain_kubernetes_adds_the_kubelets_file() {
-    let set = daemon_set(
-        &options(Platform::Kubernetes),
-        pool(NodeGroupConfig::default()),
-    );
-    assert_eq!(
-        args(&set)[5],
-        "--kubelet-config-file=/host-var-lib-kubelet/config.yaml"
-    );
-    assert_eq!(args(&set).len(), 12);
+/// The original's exporters on plain Kubernetes have the file always, and all of the kubelet's directory with it.
+#[rstest]
+#[case::kubernetes(Platform::Kubernetes, "", true)]
+#[case::settings_in_a_config_map(Platform::Kubernetes, "SHA256:1", false)]
+#[case::openshift(Platform::OpenShift, "", false)]
+#[case::hosted(Platform::HyperShift, "", false)]
+fn kubelets_file_is_read_where_nothing_else_has_its_settings(
+    #[case] platform: Platform,
+    #[case] config_hash: &str,
+    #[case] expected: bool,
+) {
+    let pool = Pool {
+        config_hash: config_hash.into(),
+        ..pool(NodeGroupConfig::default())
+    };
+    let set = daemon_set(&options(platform), pool);
+    let flag = "--kubelet-config-file=/host-var-lib-kubelet/config.yaml";
+    assert_eq!(args(&set).contains(&flag), expected);
+    let volume = json!({
+        "name": "host-kubelet-config",
+        "hostPath": {"path": "/var/lib/kubelet/config.yaml", "type": "File"},
+    });
+    let mount = json!({
+        "name": "host-kubelet-config", "mountPath": "/host-var-lib-kubelet/config.yaml", "readOnly": true,
+    });
+    let has = |list: &Value, wanted: &Value| list.as_array().unwrap().contains(wanted);
+    let pod = pod(&set);
+    assert_eq!(has(&pod["volumes"], &volume), expected);
+    let mounts = &pod["containers"][0]["volumeMounts"];
+    assert_eq!(has(mounts, &mount), expected);
 }
 
 fn mode(mode: InfoRefreshMode, period: &str) -> NodeGroupConfig {

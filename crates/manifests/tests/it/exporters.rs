@@ -2,28 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use api::operator::PodsFingerprinting;
 use api::operator::v1::{NodeGroup, NodeGroupConfig};
-use api::operator::{LogLevel, PodsFingerprinting};
 use k8s_openapi::api::core::v1::Toleration;
-use manifests::platform::{Platform, TlsSettings};
+use manifests::platform::Platform;
 use manifests::rte::{self, Image, NodeSelection, Pool};
 use manifests::to_value;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 pub(crate) fn options(platform: Platform) -> rte::Options {
-    rte::Options {
-        namespace: "ns".into(),
-        platform,
-        image: Image {
-            reference: "image".into(),
-            pull_policy: Some("Always".into()),
-            is_own: true,
-        },
-        log_level: LogLevel::Normal,
-        tls: TlsSettings::intermediate(),
-        api_server_ports: vec![6443],
-    }
+    let mut options = rte::Options::new("ns", platform, "image");
+    options.image.pull_policy = Some("Always".into());
+    options
 }
 
 pub(crate) fn pool(config: NodeGroupConfig) -> Pool {
@@ -83,6 +74,10 @@ fn exporter_pods_are_described_in_full() {
     assert_eq!(pod["priorityClassName"], "system-node-critical");
     assert_eq!(pod["serviceAccountName"], "rte");
     assert_eq!(
+        pod["securityContext"],
+        json!({"seccompProfile": {"type": "RuntimeDefault"}})
+    );
+    assert_eq!(
         pod["readinessGates"],
         json!([{"conditionType": "PodresourcesFetched"}, {"conditionType": "NodeTopologyUpdated"}])
     );
@@ -103,7 +98,6 @@ fn exporter_pods_are_described_in_full() {
             {"name": "host-sys", "hostPath": {"path": "/sys", "type": "Directory"}},
             {"name": "host-podresources", "hostPath": {"path": "/var/lib/kubelet/pod-resources", "type": "Directory"}},
             {"name": "host-run-rte", "hostPath": {"path": "/run/rte", "type": "DirectoryOrCreate"}},
-            {"name": "host-var-lib-kubelet", "hostPath": {"path": "/var/lib/kubelet", "type": "Directory"}},
             {"name": "run-pfpstatus", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}},
             {"name": "rte-metrics-service-cert", "secret": {"secretName": "rte-metrics-service-cert", "optional": true}},
             {"name": "rte-config-volume", "configMap": {"name": "cr-pool", "optional": true}},
@@ -114,6 +108,10 @@ fn exporter_pods_are_described_in_full() {
         json!({
             "name": "shared-pool-container", "image": "image", "imagePullPolicy": "Always", "command": ["/bin/sleep"],
             "args": ["infinity"], "terminationMessagePolicy": "FallbackToLogsOnError",
+            "securityContext": {
+                "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true,
+                "runAsNonRoot": true, "runAsUser": 65532,
+            },
         })
     );
 }
@@ -127,7 +125,14 @@ fn is_described_in_full(exporter: &Value) {
     );
     assert_eq!(
         exporter["securityContext"],
-        json!({"runAsUser": 0, "runAsGroup": 0})
+        json!({
+            "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true,
+            "runAsUser": 0, "runAsGroup": 0,
+        })
+    );
+    assert_eq!(
+        exporter["resources"],
+        json!({"requests": {"memory": "32Mi"}, "limits": {"memory": "128Mi"}})
     );
     assert_eq!(
         exporter["ports"],
@@ -147,13 +152,12 @@ fn is_described_in_full(exporter: &Value) {
     assert_eq!(
         exporter["volumeMounts"],
         json!([
-            {"name": "host-sys", "mountPath": "/host-sys", "readOnly": true},
-            {"name": "host-podresources", "mountPath": "/host-podresources"},
+            {"name": "host-sys", "mountPath": "/host-sys", "readOnly": true, "recursiveReadOnly": "IfPossible"},
+            {"name": "host-podresources", "mountPath": "/host-podresources", "readOnly": true},
             {"name": "host-run-rte", "mountPath": "/host-run-rte"},
-            {"name": "host-var-lib-kubelet", "mountPath": "/host-var-lib-kubelet", "readOnly": true},
             {"name": "run-pfpstatus", "mountPath": "/run/pfpstatus"},
             {"name": "rte-metrics-service-cert", "mountPath": "/etc/secrets/rte/", "readOnly": true},
-            {"name": "rte-config-volume", "mountPath": "/etc/resource-topology-exporter/"},
+            {"name": "rte-config-volume", "mountPath": "/etc/resource-topology-exporter/", "readOnly": true},
         ])
     );
 }
@@ -216,6 +220,8 @@ fn constraints_of_openshift_come_before_the_pods(#[case] platform: Platform) {
     assert_eq!(
         kinds,
         [
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
             "NetworkPolicy",
             "NetworkPolicy",
             "NetworkPolicy",
@@ -239,6 +245,7 @@ fn constraints_of_openshift_come_before_the_pods(#[case] platform: Platform) {
             "fsGroup": {"type": "RunAsAny"},
             "readOnlyRootFilesystem": false,
             "runAsUser": {"type": "RunAsAny"},
+            "seccompProfiles": ["runtime/default"],
             "seLinuxContext": {"type": "MustRunAs", "seLinuxOptions": {"level": "s0", "type": selinux}},
             "supplementalGroups": {"type": "RunAsAny"},
             "users": ["system:serviceaccount:ns:rte"],
@@ -254,11 +261,11 @@ fn constraints_of_openshift_come_before_the_pods(#[case] platform: Platform) {
         "secret"
     ]);
     assert_eq!(
-        objects[8],
+        objects[10],
         described("resource-topology-exporter", "rte.process", json!(["*"]))
     );
     assert_eq!(
-        objects[9],
+        objects[11],
         described(
             "resource-topology-exporter-v2",
             "container_device_plugin_t",
@@ -348,13 +355,14 @@ fn image_of_the_administrators_choice_keeps_its_user_and_policy() {
     );
     let container = &pod(&set)["containers"][0];
     assert_eq!(container["image"], "mine");
-    assert_eq!(
-        (
-            container.get("imagePullPolicy"),
-            container.get("securityContext")
-        ),
-        (None, None)
-    );
+    assert_eq!(container.get("imagePullPolicy"), None);
+    for container in pod(&set)["containers"].as_array().unwrap() {
+        let security = &container["securityContext"];
+        assert_eq!(security["allowPrivilegeEscalation"], false, "{security}");
+        for user in ["runAsUser", "runAsGroup", "runAsNonRoot"] {
+            assert_eq!(security.get(user), None, "{security}");
+        }
+    }
 }
 
 #[test]
@@ -382,6 +390,8 @@ fn exporter_set_has_every_object_in_order() {
             "RoleBinding rte",
             "ClusterRole rte",
             "ClusterRoleBinding rte",
+            "ValidatingAdmissionPolicy numaresources-rte-own-node",
+            "ValidatingAdmissionPolicyBinding numaresources-rte-own-node",
             "NetworkPolicy rte-egress-to-api-server",
             "NetworkPolicy ingress-to-rte-metrics",
             "NetworkPolicy rte-default-deny-all",
@@ -398,18 +408,18 @@ fn exporter_set_has_every_object_in_order() {
         ])
     );
     assert_eq!(
-        objects[5]["spec"]["egress"],
+        objects[7]["spec"]["egress"],
         json!([{"ports": [{"port": 6443, "protocol": "TCP"}]}])
     );
     assert_eq!(
-        objects[6]["spec"]["ingress"],
+        objects[8]["spec"]["ingress"],
         json!([{"ports": [{"port": 2112, "protocol": "TCP"}]}])
     );
     assert_eq!(
-        objects[7]["spec"]["policyTypes"],
+        objects[9]["spec"]["policyTypes"],
         json!(["Ingress", "Egress"])
     );
-    let service = &objects[9];
+    let service = &objects[11];
     assert_eq!(
         service["metadata"]["labels"],
         json!({"name": "resource-topology"})

@@ -5,4 +5,5 @@ mod exporter_flags;
 mod exporters;
 mod objects;
 mod operator;
+mod pod_security;
 mod scheduler;

@@ -35,9 +35,12 @@ fn installation_of_a_platform_is_as_it_was_reviewed(#[case] platform: Platform) 
     insta::assert_yaml_snapshot!(format!("installation_{platform}"), objects.concat());
 }
 
-#[test]
-fn operator_may_do_everything_that_it_grants() {
-    let cluster_wide = operator::rules::cluster_role();
+#[rstest]
+#[case::kubernetes(Platform::Kubernetes)]
+#[case::openshift(Platform::OpenShift)]
+#[case::hypershift(Platform::HyperShift)]
+fn operator_may_do_everything_that_it_grants(#[case] platform: Platform) {
+    let cluster_wide = operator::rules::cluster_role(platform);
     for rule in rte::cluster_role_rules()
         .iter()
         .chain(&scheduler::rules::cluster_role(api::names::SCHEDULER_LEASE))

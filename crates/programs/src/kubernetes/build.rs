@@ -1,46 +1,26 @@
 //! Builds the programs from Go modules.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use cluster_spec::kubernetes::{ETCD_VERSION, KUBERNETES_VERSION};
 use cluster_spec::progress::{Report, Step};
 
-use crate::go::{self, Error, MIN_VERSION, Target};
+use crate::go::{self, Error, Module};
 use crate::path::lock;
 
-/// Modules of the Kubernetes repository that are also published separately as v0.X.
-const STAGING: [&str; 29] = [
-    "api",
-    "apiextensions-apiserver",
-    "apimachinery",
-    "apiserver",
-    "cli-runtime",
-    "client-go",
-    "cloud-provider",
-    "cluster-bootstrap",
-    "code-generator",
-    "component-base",
-    "component-helpers",
-    "controller-manager",
-    "cri-api",
-    "cri-client",
-    "csi-translation-lib",
-    "dynamic-resource-allocation",
-    "endpointslice",
-    "externaljwt",
-    "kms",
-    "kube-aggregator",
-    "kube-controller-manager",
-    "kube-proxy",
-    "kube-scheduler",
-    "kubectl",
-    "kubelet",
-    "metrics",
-    "mount-utils",
-    "pod-security-admission",
-    "sample-apiserver",
-];
+/// All programs of Kubernetes. The modules that are also published separately as v0.X have the same version.
+const KUBERNETES: Module = Module {
+    requirements: include_str!("../../modules/kubernetes/go.mod"),
+    sums: include_str!("../../modules/kubernetes/go.sum"),
+    main: None,
+};
+const ETCD: Module = Module {
+    requirements: include_str!("../../modules/etcd/go.mod"),
+    sums: include_str!("../../modules/etcd/go.sum"),
+    main: None,
+};
+/// The package of etcd's program.
+const ETCD_PACKAGE: &str = "go.etcd.io/etcd/server/v3";
 
 /// Builds programs into the cache. Other processes that need the same programs wait here and then find them built.
 pub(super) fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<(), Error> {
@@ -65,8 +45,10 @@ pub(super) fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<
             ),
         );
         let work = tempfile::tempdir_in(parent)?;
-        fs_err::write(work.path().join("go.mod"), kubernetes_module(&kubernetes))?;
-        go::compile(&go, work.path(), Target::Tools, &version_flags(), report)?;
+        let packages: Vec<String> = kubernetes.iter().copied().map(package).collect();
+        let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
+        let flags = version_flags();
+        go::compile(&go, work.path(), KUBERNETES, &packages, &flags, report)?;
         for name in kubernetes {
             fs_err::rename(work.path().join("out").join(name), cache.join(name))?;
         }
@@ -78,8 +60,7 @@ pub(super) fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<
             format!("building etcd {ETCD_VERSION} from Go modules"),
         );
         let work = tempfile::tempdir_in(parent)?;
-        fs_err::write(work.path().join("go.mod"), etcd_module())?;
-        go::compile(&go, work.path(), Target::Tools, "-s -w", report)?;
+        go::compile(&go, work.path(), ETCD, &[ETCD_PACKAGE], "-s -w", report)?;
         // The program is named after its module.
         fs_err::rename(work.path().join("out/server"), cache.join("etcd"))?;
         step.finish();
@@ -87,34 +68,9 @@ pub(super) fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<
     Ok(())
 }
 
-/// Returns the version of the staging modules: a Kubernetes `v1.N.M` is published as `v0.N.M` there.
-fn staging_version() -> String {
-    KUBERNETES_VERSION.replacen("v1.", "v0.", 1)
-}
-
-fn kubernetes_module(programs: &[&str]) -> String {
-    let staging = staging_version();
-    let mut text = format!(
-        "module kubernetes-programs\n\ngo {}.{}.0\n\nrequire k8s.io/kubernetes {KUBERNETES_VERSION}\n\nreplace (\n",
-        MIN_VERSION.0, MIN_VERSION.1
-    );
-    for module in STAGING {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "\tk8s.io/{module} => k8s.io/{module} {staging}");
-    }
-    text.push_str(")\n\ntool (\n");
-    for program in programs {
-        let _ = writeln!(text, "\tk8s.io/kubernetes/cmd/{program}");
-    }
-    text.push_str(")\n");
-    text
-}
-
-fn etcd_module() -> String {
-    format!(
-        "module etcd-program\n\ngo {}.{}.0\n\nrequire go.etcd.io/etcd/server/v3 {ETCD_VERSION}\n\ntool go.etcd.io/etcd/server/v3\n",
-        MIN_VERSION.0, MIN_VERSION.1
-    )
+/// Returns the package of one of Kubernetes' programs.
+fn package(program: &str) -> String {
+    format!("k8s.io/kubernetes/cmd/{program}")
 }
 
 /// Returns linker flags that set the version. Without them the server reports a template that clients cannot parse.
@@ -135,15 +91,34 @@ fn version_flags() -> String {
 
 #[cfg(test)]
 mod tests {
+    use cluster_spec::kubernetes::{KUBE_PROXY, NAMES};
+
     use super::*;
 
     #[test]
-    fn module_replaces_the_staging_modules_and_names_the_programs() {
-        let module = kubernetes_module(&["kubelet"]);
+    fn modules_have_the_versions_that_the_programs_are_asked_for_in() {
+        assert!(ETCD.requires(ETCD_PACKAGE, ETCD_VERSION));
+        assert!(KUBERNETES.requires("k8s.io/kubernetes", KUBERNETES_VERSION));
+        let staging = KUBERNETES_VERSION.replacen("v1.", "v0.", 1);
+        let replaced: Vec<&str> = KUBERNETES
+            .requirements
+            .lines()
+            .filter(|line| line.contains("=>"))
+            .collect();
+        assert!(replaced.len() > 20, "{replaced:?}");
+        for line in replaced {
+            assert!(line.ends_with(&format!(" {staging}")), "{line}");
+        }
+        let programs = NAMES.into_iter().filter(|name| *name != "etcd");
+        for program in programs.chain([KUBE_PROXY]) {
+            let line = format!("{}\n", package(program));
+            assert!(KUBERNETES.requirements.contains(&line), "{program}");
+        }
+    }
+
+    #[test]
+    fn programs_tell_the_version_that_they_are_of() {
         let (_, minor_and_patch) = KUBERNETES_VERSION.split_once('.').unwrap();
-        let staging = format!("k8s.io/client-go => k8s.io/client-go v0.{minor_and_patch}\n");
-        assert!(module.contains(&staging));
-        assert!(module.contains("\tk8s.io/kubernetes/cmd/kubelet\n"));
         let (minor, _) = minor_and_patch.split_once('.').unwrap();
         assert!(version_flags().contains(&format!("gitMinor={minor}")));
     }

@@ -37,6 +37,7 @@ pub(crate) fn exporters(
         log_level: cr.spec.log_level,
         tls: installation.tls.clone(),
         api_server_ports: installation.api_server_ports.clone(),
+        has_admission_policies: installation.has_admission_policies,
     };
     let rte_pools: Vec<RtePool> = pools
         .iter()
