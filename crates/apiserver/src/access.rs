@@ -7,6 +7,7 @@ pub mod audit;
 pub(crate) mod authn;
 pub(crate) mod authority;
 pub(crate) mod authz;
+mod es256;
 pub(crate) mod identity;
 mod impersonation;
 pub(crate) mod target;

@@ -3,10 +3,11 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use jsonwebtoken::{DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::es256;
 use super::identity::{ACCOUNT_USER_PREFIX, Identity, User};
 use crate::access::identity::account_groups;
 use crate::storage::State;
@@ -109,6 +110,7 @@ impl Accounts {
             .get(1..)
             .unwrap_or_default()
             .split_at(32.min(point.len().saturating_sub(1)));
+        es256::install();
         let key_id = encode(uuid::Uuid::new_v4().as_bytes());
         Ok(Self {
             issuer,
@@ -141,7 +143,7 @@ impl Accounts {
 
     /// Signs a token.
     pub(crate) fn sign(&self, claims: &Claims) -> Result<String, jsonwebtoken::errors::Error> {
-        let mut header = Header::new(Algorithm::ES256);
+        let mut header = Header::new(es256::ALGORITHM);
         header.typ = None;
         header.kid = Some(self.key_id.clone());
         jsonwebtoken::encode(&header, claims, &self.signing)
@@ -154,7 +156,7 @@ impl Accounts {
         token: &str,
         audiences: Option<&[String]>,
     ) -> Result<Claims, String> {
-        let mut validation = Validation::new(Algorithm::ES256);
+        let mut validation = Validation::new(es256::ALGORITHM);
         validation.leeway = 0;
         validation.validate_nbf = true;
         validation.set_issuer(&[&self.issuer]);
