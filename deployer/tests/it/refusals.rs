@@ -147,7 +147,13 @@ async fn what_an_earlier_call_or_somebody_else_has_left_is_completed_and_kept() 
     // what is missing is created again, and nothing else is touched
     let roles: Api<ClusterRole> = Api::all(cluster.client.clone());
     roles.delete("rte", &DeleteParams::default()).await.unwrap();
-    let log = cluster.run("deploy").await.log();
+    // `setup` tells what is wrong, and deploys all the same
+    let log = cluster.run("setup").await.log();
+    let no_workers = "cluster configuration issue=0 description=Incorrect configuration of cluster";
+    assert!(
+        log.iter().any(|line| line.starts_with(no_workers)),
+        "{log:#?}"
+    );
     let created: Vec<&String> = log
         .iter()
         .filter(|line| line.contains("created") || line.contains("updated"))
