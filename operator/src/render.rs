@@ -78,6 +78,7 @@ fn rte_objects(namespace: &str, image: &str, platform: Platform) -> Vec<Value> {
         nodes: NodeSelection::NotControlPlane,
         config: NodeGroupConfig::defaults(),
         config_hash: String::new(),
+        config_is_partial: false,
         custom_selinux_policy: false,
     };
     let mut objects = Vec::new();

@@ -88,6 +88,9 @@ pub struct Pool {
     pub config: NodeGroupConfig,
     /// Hash of the ConfigMap, empty when there is none.
     pub config_hash: String,
+    /// Whether the ConfigMap may lack the settings of the kubelets, because an administrator wrote it. Then the exporters of plain Kubernetes
+    /// read the kubelet's file, too.
+    pub config_is_partial: bool,
     /// Whether the pods use the legacy SELinux policy, which a machine configuration installs (OpenShift only).
     pub custom_selinux_policy: bool,
 }

@@ -194,6 +194,7 @@ fn pool(
         config_hash: config
             .map(|(_, map)| hash::config_map(map))
             .unwrap_or_default(),
+        config_is_partial: platform == Platform::Kubernetes,
         custom_selinux_policy: uses_custom_policy(updater, platform),
     }
 }

@@ -60,6 +60,7 @@ fn exporters(platform: Platform) -> Vec<Value> {
         nodes: rte::NodeSelection::NotControlPlane,
         config: NodeGroup::default().normalized_config(),
         config_hash: String::new(),
+        config_is_partial: false,
         custom_selinux_policy: false,
     };
     rte::Set::new(&options, &[pool]).objects()

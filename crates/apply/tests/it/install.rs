@@ -19,6 +19,7 @@ fn objects() -> Vec<Value> {
         nodes,
         config: NodeGroup::default().normalized_config(),
         config_hash: String::new(),
+        config_is_partial: false,
         custom_selinux_policy: false,
     };
     let labels = [("node-role.kubernetes.io/numa".to_owned(), String::new())].into();

@@ -190,7 +190,8 @@ fn scans_on_notification(config: &NodeGroupConfig) -> bool {
 /// Returns whether the exporters read the settings of their kubelet from its file: on plain Kubernetes, as long as no ConfigMap has them.
 /// The pods of the original have the file always, and with it everything else that the kubelet keeps in its directory.
 fn reads_kubelets_file(options: &Options, pool: &Pool) -> bool {
-    options.platform == Platform::Kubernetes && pool.config_hash.is_empty()
+    let lacks_settings = pool.config_hash.is_empty() || pool.config_is_partial;
+    options.platform == Platform::Kubernetes && lacks_settings
 }
 
 /// Returns the exporter's command line: the flags of all pools, then the edits of operator.md 6.2 in order.

@@ -28,6 +28,7 @@ pub(crate) fn pool(config: NodeGroupConfig) -> Pool {
         nodes,
         config: group.normalized_config(),
         config_hash: "SHA256:1".into(),
+        config_is_partial: false,
         custom_selinux_policy: false,
     }
 }

@@ -47,6 +47,7 @@ pub(crate) fn exporters(
             nodes: pool.nodes.clone(),
             config: pool.config.clone(),
             config_hash: config.as_ref().map(hash::config_map).unwrap_or_default(),
+            config_is_partial: false,
             custom_selinux_policy: pool.custom_selinux_policy,
         })
         .collect();
