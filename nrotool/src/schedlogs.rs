@@ -73,26 +73,37 @@ pub(crate) async fn leader(client: &Client, namespace: &str) -> anyhow::Result<S
         .map_err(Cause::from)
         .with_context(|| format!("cannot read lease {namespace}/{}", names::SCHEDULER_LEASE))?;
     let holder = lease.and_then(|lease| lease.spec?.holder_identity);
-    if let Some(pod) = holder.as_deref().and_then(pod_of) {
-        return Ok(pod.to_owned());
-    }
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let selector = format!("{}={}", labels::APP, names::SCHEDULER);
     let pods = cluster::list(&pods, &selector).await?;
-    let running: Vec<String> = pods
-        .iter()
-        .filter(|pod| is_running(pod))
-        .map(ResourceExt::name_any)
-        .collect();
-    match running.as_slice() {
-        [only] => Ok(only.clone()),
-        [] => anyhow::bail!("no scheduler runs in namespace {namespace}"),
-        several => anyhow::bail!(
+    let running: Vec<&Pod> = pods.iter().filter(|pod| is_running(pod)).collect();
+    let holder = holder.as_deref().filter(|holder| !holder.is_empty());
+    if let Some(leader) =
+        holder.and_then(|holder| running.iter().find(|pod| is_holder(pod, holder)))
+    {
+        return Ok(leader.name_any());
+    }
+    match (running.as_slice(), holder.and_then(pod_of)) {
+        ([only], _) => Ok(only.name_any()),
+        (_, Some(pod)) => Ok(pod.to_owned()),
+        ([], None) => anyhow::bail!("no scheduler runs in namespace {namespace}"),
+        (several, None) => anyhow::bail!(
             "nobody holds lease {namespace}/{}, so none of these leads: {}",
             names::SCHEDULER_LEASE,
-            several.join(", ")
+            several
+                .iter()
+                .map(|pod| pod.name_any())
+                .collect::<Vec<_>>()
+                .join(", ")
         ),
     }
+}
+
+/// Returns whether a pod is the holder of a lease: the identity begins with the pod's name, or, where the pod's host has another name, ends with
+/// its UID.
+fn is_holder(pod: &Pod, identity: &str) -> bool {
+    let uid = pod.uid().filter(|uid| !uid.is_empty());
+    pod_of(identity) == Some(&pod.name_any()) || uid.is_some_and(|uid| identity.ends_with(&uid))
 }
 
 /// Returns the pod that the holder of a lease is: the identity up to its last `_` (operator.md 8).
@@ -113,5 +124,15 @@ mod tests {
         );
         assert_eq!(pod_of("host"), Some("host"));
         assert_eq!(pod_of(""), None);
+        let pod = |name: &str, uid: &str| {
+            let mut pod = Pod::default();
+            pod.metadata.name = Some(name.to_owned());
+            pod.metadata.uid = Some(uid.to_owned());
+            pod
+        };
+        assert!(is_holder(&pod("p", "u-1"), "p_u-9"));
+        assert!(is_holder(&pod("p", "u-1"), "machine_u-1"));
+        assert!(!is_holder(&pod("p", "u-1"), "machine_u-2"));
+        assert!(!is_holder(&pod("p", ""), "machine_u-2"));
     }
 }
