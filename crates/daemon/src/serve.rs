@@ -56,7 +56,7 @@ pub fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     socket.listen(PENDING)
 }
 
-/// Serves `router` on `listener` until `stop` is cancelled and the open requests are answered, or [`SHUTDOWN_LIMIT`] is over. Uses TLS if
+/// Serves `router` on `listener` until `stop` is cancelled and the open requests are answered, at most for five seconds. Uses TLS if
 /// there is a configuration.
 pub async fn serve(
     listener: TcpListener,

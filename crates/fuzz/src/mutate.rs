@@ -129,7 +129,7 @@ const NUMBERS: &[i64] = &[
     i64::MIN,
 ];
 
-/// Changes a document in up to [`CHANGES`] places.
+/// Changes a document in a few places.
 ///
 /// # Errors
 /// When the input has too few bytes.
@@ -224,7 +224,7 @@ fn extreme(input: &mut Unstructured<'_>) -> Result<Value> {
     })
 }
 
-/// Changes a text in up to [`CHANGES`] places: pieces are cut, repeated, or replaced by extreme ones.
+/// Changes a text in a few places: pieces are cut, repeated, or replaced by extreme ones.
 ///
 /// # Errors
 /// When the input has too few bytes.
