@@ -32,6 +32,14 @@ pub enum ParseError {
         /// Where, from 1.
         column: usize,
     },
+    /// There are too many operators.
+    #[error(
+        "the label expression has too many brackets, negations or operators at column {column}: 100 brackets and negations, or 2,000 operators, are the most"
+    )]
+    TooLarge {
+        /// Where, from 1.
+        column: usize,
+    },
     /// A regular expression is invalid.
     #[error("invalid regular expression /{pattern}/ in the label expression: {reason}")]
     Regex {

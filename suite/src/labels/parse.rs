@@ -41,6 +41,7 @@ pub(super) fn expression(text: &str) -> Result<Expression, ParseError> {
         tokens,
         at: 0,
         end: text.chars().count() + 1,
+        cost: 0,
     };
     let expression = parser.any()?;
     match parser.tokens.get(parser.at) {
@@ -52,10 +53,18 @@ pub(super) fn expression(text: &str) -> Result<Expression, ParseError> {
     }
 }
 
+/// What an expression may cost: each level takes a part of the stack, here and when labels are compared.
+const BUDGET: usize = 2_000;
+/// Cost of an operator between two parts.
+const LINK: usize = 1;
+/// Cost of a bracket or a negation.
+const NESTED: usize = 20;
+
 struct Parser {
     tokens: Vec<(usize, Token)>,
     at: usize,
     end: usize,
+    cost: usize,
 }
 
 impl Parser {
@@ -74,9 +83,21 @@ impl Parser {
             .map_or(self.end, |(column, _)| *column)
     }
 
+    /// Refuses an expression that has become too large.
+    fn deeper(&mut self, cost: usize) -> Result<(), ParseError> {
+        self.cost += cost;
+        if self.cost > BUDGET {
+            return Err(ParseError::TooLarge {
+                column: self.column(),
+            });
+        }
+        Ok(())
+    }
+
     fn any(&mut self) -> Result<Expression, ParseError> {
         let mut left = self.all()?;
         while self.next_is(&Token::Or) {
+            self.deeper(LINK)?;
             left = Expression::Or(Box::new(left), Box::new(self.all()?));
         }
         Ok(left)
@@ -85,6 +106,7 @@ impl Parser {
     fn all(&mut self) -> Result<Expression, ParseError> {
         let mut left = self.one()?;
         while self.next_is(&Token::And) {
+            self.deeper(LINK)?;
             left = Expression::And(Box::new(left), Box::new(self.one()?));
         }
         Ok(left)
@@ -92,9 +114,11 @@ impl Parser {
 
     fn one(&mut self) -> Result<Expression, ParseError> {
         if self.next_is(&Token::Not) {
+            self.deeper(NESTED)?;
             return Ok(Expression::Not(Box::new(self.one()?)));
         }
         if self.next_is(&Token::Open) {
+            self.deeper(NESTED)?;
             let inner = self.any()?;
             if !self.next_is(&Token::Close) {
                 return Err(ParseError::Expected {

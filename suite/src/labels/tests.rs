@@ -110,6 +110,25 @@ fn near_labels_are_suggested(#[case] word: &str, #[case] expected: &[&str]) {
     assert_eq!(nearest(word, KNOWN.iter().copied()), expected);
 }
 
+#[rstest]
+#[case::brackets("(", "tier0", ")")]
+#[case::negations("!", "tier0", "")]
+#[case::operators("tier1 || ", "tier0", "")]
+fn an_expression_may_be_large_and_not_endless(
+    #[case] before: &str,
+    #[case] label: &str,
+    #[case] after: &str,
+) {
+    let mk = |times: usize| format!("{}{label}{}", before.repeat(times), after.repeat(times));
+    let large = Expression::parse(&mk(100)).unwrap();
+    assert!(large.selects(LABELS));
+    let endless = Expression::parse(&mk(100_000)).unwrap_err();
+    assert!(
+        matches!(endless, ParseError::TooLarge { .. }),
+        "{endless:?}"
+    );
+}
+
 mod fuzz {
     use super::*;
 
