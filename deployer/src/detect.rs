@@ -1,8 +1,6 @@
 //! Kind and version of the cluster: given by the user, or detected (deployer.md 9).
 
-use api::openshift::config::{self, ClusterOperator, ClusterVersion, Infrastructure};
-use apply::Cause;
-use kube::api::{Api, ListParams};
+use apply::platform;
 use manifests::platform::Platform;
 use serde_json::{Value, json};
 
@@ -17,10 +15,10 @@ const UNKNOWN: &str = "Unknown";
 pub enum Error {
     /// The kind of cluster is not known.
     #[error("cannot autodetect the platform, and no platform given")]
-    Platform(#[source] Option<Cause>),
+    Platform(#[source] Option<platform::Error>),
     /// The version of the cluster is not known.
     #[error("cannot autodetect the platform version, and no version given")]
-    Version(#[source] Option<Cause>),
+    Version(#[source] Option<platform::Error>),
 }
 
 /// What was found. What the user gave is not detected.
@@ -31,7 +29,7 @@ pub struct Detection {
     given_version: String,
     found_version: String,
     /// Why something was not found.
-    pub failure: Option<Cause>,
+    pub failure: Option<platform::Error>,
 }
 
 impl Detection {
@@ -47,15 +45,15 @@ impl Detection {
             ..Self::default()
         };
         if given.platform.is_none() {
-            match platform(cluster).await {
+            match platform::detect(&cluster.client).await {
                 Ok(platform) => found.found_platform = Some(platform),
-                Err(error) => found.failure = Some(error.into()),
+                Err(error) => found.failure = Some(error),
             }
         }
         if given.version.is_none() {
             match version(cluster, found.platform()).await {
                 Ok(version) => found.found_version = version,
-                Err(error) => found.failure = Some(error.into()),
+                Err(error) => found.failure = Some(error),
             }
         }
         found
@@ -134,41 +132,13 @@ pub fn format_control_plane(count: usize, as_json: bool) -> String {
     }
 }
 
-async fn platform(cluster: &Cluster) -> Result<Platform, kube::Error> {
-    let versions: Api<ClusterVersion> = Api::all(cluster.client.clone());
-    match versions
-        .list_metadata(&ListParams::default().limit(1))
-        .await
-    {
-        Ok(list) if list.items.is_empty() => return Ok(Platform::Kubernetes),
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Platform::Kubernetes),
-        Err(error) => return Err(error),
+async fn version(cluster: &Cluster, platform: Option<Platform>) -> Result<String, platform::Error> {
+    match platform {
+        Some(platform) if platform.is_openshift() => {
+            platform::version(&cluster.client, platform).await
+        }
+        _ => Ok(cluster.server_version.clone()),
     }
-    let infrastructures: Api<Infrastructure> = Api::all(cluster.client.clone());
-    let infrastructure = infrastructures.get(config::CLUSTER).await?;
-    let topology = infrastructure
-        .status
-        .unwrap_or_default()
-        .control_plane_topology;
-    Ok(if topology == config::EXTERNAL {
-        Platform::HyperShift
-    } else {
-        Platform::OpenShift
-    })
-}
-
-async fn version(cluster: &Cluster, platform: Option<Platform>) -> Result<String, kube::Error> {
-    if !platform.is_some_and(Platform::is_openshift) {
-        return Ok(cluster.server_version.clone());
-    }
-    let operators: Api<ClusterOperator> = Api::all(cluster.client.clone());
-    let operator = operators.get(config::VERSION_OPERATOR).await?;
-    let mut versions = operator.status.unwrap_or_default().versions.into_iter();
-    Ok(versions
-        .next()
-        .map(|first| first.version)
-        .unwrap_or_default())
 }
 
 #[cfg(test)]

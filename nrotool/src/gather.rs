@@ -13,12 +13,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use apply::platform;
 use clap::Parser;
 use kube::Client;
 use manifests::platform::Platform;
 use serde_json::json;
 
-use crate::{cluster, platform};
+use crate::cluster;
 
 mod dumps;
 mod explain;

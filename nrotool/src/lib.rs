@@ -18,7 +18,6 @@ mod nrovalidate;
 mod nrt;
 mod output;
 mod pfpsyncchk;
-mod platform;
 pub mod run;
 mod schedlogs;
 mod watchnrtattr;

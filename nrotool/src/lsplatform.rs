@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
+use apply::platform;
 use manifests::platform::Platform;
 
+use crate::cluster;
 use crate::flags::{Given, KUBECONFIG, Usage, text};
 use crate::output::{FAILURE, USAGE_ERROR, print};
-use crate::{cluster, platform};
 
 const USAGE: Usage = Usage {
     name: "lsplatform",

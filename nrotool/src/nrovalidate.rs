@@ -6,14 +6,15 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use apply::platform;
 use kube::Client;
 use serde_json::json;
 
 use self::finding::Finding;
 use self::nodes::Members;
+use crate::cluster;
 use crate::flags::{Given, KUBECONFIG, Usage, switch, text};
 use crate::output::{complain, print};
-use crate::{cluster, platform};
 
 mod finding;
 mod k8scfg;

@@ -60,7 +60,7 @@ const RULES: &[Rule] = &[
     ),
     rule("features", &[]),
     rule("fuzz", &[]),
-    rule("apply", &["api"]),
+    rule("apply", &["api", "manifests"]),
     rule("apiserver", &["api"]),
     rule("daemon", &[]),
     rule("programs", &["cluster-spec"]),

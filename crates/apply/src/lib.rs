@@ -3,7 +3,8 @@
 //! Reading order:
 //! - [`Applier`]: creates or updates one object or an ordered set; writes only where something differs;
 //! - [`merge`]: what an update keeps from the existing object (pure);
-//! - [`ready`], [`wait`]: whether, and until, a workload or a definition is in effect.
+//! - [`ready`], [`wait`]: whether, and until, a workload or a definition is in effect;
+//! - [`platform`]: the kind of cluster that the objects are for.
 //!
 //! The crate does not know the purpose of the objects, keeps nothing on disk and never forces an owner on an object.
 
@@ -11,6 +12,7 @@ mod applier;
 mod cause;
 pub mod merge;
 mod object;
+pub mod platform;
 pub mod ready;
 pub mod wait;
 
