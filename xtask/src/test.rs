@@ -27,6 +27,7 @@ mod run;
 mod targets;
 
 use history::History;
+use idle::Since;
 use plan::{Level, Selection};
 use report::Report;
 
@@ -145,6 +146,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let environment = environment(target_dir.join("debug"));
     let mut report = Report::new(&jobs, args.verbose, built);
     let capacity = args.jobs.map_or_else(processors, f64::from);
+    let watched = Since::now();
     let interrupted = run::all(jobs, capacity, &environment, |done| {
         // a failed job may have ended early, or waited until its limit
         if !done.failed() {
@@ -152,11 +154,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
         report.add(done);
     })?;
+    let idle = watched.idle();
     history.write(&history_file);
     // a build with other settings, which takes as long as the tests, so it is left out when only some of them are selected
     let measures = level == Level::All && args.filters.is_empty() && !interrupted;
     let size = measures.then(image::measure);
-    let totals = report.close(&left_out, begun.elapsed());
+    let totals = report.close(&left_out, begun.elapsed(), idle);
     if interrupted {
         bail!("interrupted");
     }

@@ -1,5 +1,7 @@
 //! Which tests run at which level, and the expected cost of tests without a history.
 
+use std::time::Duration;
+
 use super::targets::Test;
 
 /// The level of tests to run.
@@ -92,6 +94,13 @@ pub(crate) struct Expected {
     pub(crate) load: f64,
 }
 
+impl Expected {
+    /// Returns the time from start to end. What is no time (of a history that was edited) counts as endless.
+    pub(crate) fn duration(self) -> Duration {
+        Duration::try_from_secs_f64(self.seconds).unwrap_or(Duration::MAX)
+    }
+}
+
 /// Jobs that take more than some seconds, measured on two processors, for the first run on a machine. A job is a test
 /// (`package/target/name`, or the prefix of several) or a whole binary (`package/target`).
 const LONG: &[(&str, Expected)] = &[
@@ -102,7 +111,8 @@ const LONG: &[(&str, Expected)] = &[
     ("suite/it/faults::the_set_up", takes(25.0, 0.3)),
     ("suite/it/faults::a_stopped", takes(108.0, 0.2)),
     ("suite/it/permissions::", takes(25.0, 1.0)),
-    ("testbed/it/controllers::compared", takes(80.0, 0.5)),
+    ("testbed/it/controllers::compared", takes(100.0, 0.5)),
+    ("testbed/it/cluster::removed", takes(100.0, 0.5)),
     ("operator/it/crash::", takes(30.0, 1.2)),
     (
         "suite/it/faults::the_default_scheduler_in_place_of_ours_is_found_out_on_real_parts",
@@ -121,13 +131,17 @@ const LONG: &[(&str, Expected)] = &[
     ("testbed/it/kubelet::", takes(50.0, 0.9)),
     ("suite/it/warm::", takes(25.0, 0.5)),
     ("suite/suite", takes(45.0, 0.8)),
-    ("suite/it/containerd::", takes(130.0, 0.8)),
+    ("suite/it/containerd::", takes(180.0, 0.8)),
     ("suite/it/faults::", takes(40.0, 0.7)),
     ("judges/replay", takes(40.0, 0.15)),
     ("testbed/it/disturbed::", takes(20.0, 0.15)),
     ("suite/it/attached::", takes(25.0, 0.7)),
     ("suite/it/openshift::", takes(20.0, 0.7)),
     ("judges/lib", takes(17.0, 1.5)),
+    ("nrotool/it/gathering::what_is_refused", takes(30.0, 0.1)),
+    ("cluster-spec/lib", takes(20.0, 1.0)),
+    ("testbed/it/controllers::workloads::many", takes(20.0, 0.5)),
+    ("deployer/it/deployment::", takes(11.0, 0.7)),
     ("operator/it/idle::", takes(10.0, 0.5)),
     ("operator/it/faults::", takes(10.0, 0.1)),
     ("scheduler/it/admission::", takes(18.0, 0.7)),

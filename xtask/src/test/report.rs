@@ -129,8 +129,13 @@ impl Report {
         ));
     }
 
-    /// Prints the sums; the last line has the counts.
-    pub(crate) fn close(mut self, left_out: &LeftOut, begun: Duration) -> Totals {
+    /// Prints the sums; the last line has the counts. `idle` is the share of the run in which the processors had nothing to do.
+    pub(crate) fn close(
+        mut self,
+        left_out: &LeftOut,
+        begun: Duration,
+        idle: Option<f64>,
+    ) -> Totals {
         let mut text = String::from("\ntarget                        tests      time  processor\n");
         for (target, spent) in &self.targets {
             let _ = writeln!(
@@ -155,10 +160,14 @@ impl Report {
         let processor: Duration = self.targets.values().map(|spent| spent.processor).sum();
         let _ = writeln!(
             text,
-            "\nbuilt in {}, tested in {} with {} of processor time",
+            "\nbuilt in {}, tested in {} with {} of processor time{}",
             seconds(self.built),
             seconds(begun.saturating_sub(self.built)),
-            seconds(processor)
+            seconds(processor),
+            idle.map_or_else(String::new, |share| format!(
+                ", processors idle for {:.0} % of it",
+                share * 100.0
+            ))
         );
         text.push_str(&describe_left_out(left_out));
         let missing = self.expected.saturating_sub(self.totals.all());

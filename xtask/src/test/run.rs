@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use programs::console::note;
@@ -18,8 +18,12 @@ use super::process::{Ended, Running};
 const WAITING: f64 = 0.4;
 /// Least load that a job counts for, because a machine full of waiting jobs is busy, too.
 const LEAST_LOAD: f64 = 0.1;
+/// Least load that is no rounding error.
+const ROUNDING: f64 = 0.01;
+/// How many times the machine may be taken by what jobs are expected to need, while it is seen to be idle.
+const MOST_TAKEN: f64 = 1.5;
 /// Time between two looks at the processors while no job ends.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A job that has ended.
 #[derive(Debug)]
@@ -49,6 +53,7 @@ pub(crate) fn all(
     let running = Arc::new(Running::default());
     let _interrupts = interrupts(Arc::clone(&running))?;
     let mut waiting = Waiting::new(jobs, capacity);
+    let begun = Instant::now();
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| running.watch());
         let (sender, receiver) = channel();
@@ -68,11 +73,11 @@ pub(crate) fn all(
         let mut processors = Processors::default();
         loop {
             while !running.is_closed()
-                && let Some(job) = waiting.next()
+                && let Some(job) = waiting.next(begun.elapsed())
             {
                 start(job);
             }
-            if waiting.running == 0 {
+            if waiting.running.is_empty() {
                 break;
             }
             match receiver.recv_timeout(LOOK) {
@@ -83,7 +88,7 @@ pub(crate) fn all(
                 Err(RecvTimeoutError::Timeout) => {
                     if processors.are_idle()
                         && !running.is_closed()
-                        && let Some(job) = waiting.next_on_an_idle_machine()
+                        && let Some(job) = waiting.next_on_an_idle_machine(begun.elapsed())
                     {
                         start(job);
                     }
@@ -129,13 +134,20 @@ fn interrupts(running: Arc<Running>) -> anyhow::Result<tokio::runtime::Runtime> 
     Ok(runtime)
 }
 
-/// The jobs that have not started, the longest first, and how much of the machine is taken.
+/// The jobs that have not started, the longest first, and those that run.
 #[derive(Debug)]
 struct Waiting {
     jobs: VecDeque<Job>,
     capacity: f64,
-    taken: f64,
-    running: usize,
+    running: Vec<Taken>,
+}
+
+/// What a job that runs takes of the machine, and until when it is expected to, since the start of the run.
+#[derive(Clone, Debug)]
+struct Taken {
+    id: String,
+    load: f64,
+    until: Duration,
 }
 
 impl Waiting {
@@ -143,8 +155,7 @@ impl Waiting {
         Self {
             jobs: jobs.into(),
             capacity,
-            taken: 0.0,
-            running: 0,
+            running: Vec::new(),
         }
     }
 
@@ -152,38 +163,59 @@ impl Waiting {
         job.expected.load.clamp(LEAST_LOAD, self.capacity)
     }
 
-    /// Returns the next job that fits: the longest, or, if that does not fit, the longest of those that mostly wait.
-    fn next(&mut self) -> Option<Job> {
-        let fits = |job: &Job| self.taken + self.load(job) <= self.capacity + 0.01;
-        let index = self
-            .jobs
-            .iter()
-            .enumerate()
-            .position(|(index, job)| fits(job) && (index == 0 || self.load(job) <= WAITING))?;
-        self.take(index)
+    fn taken(&self) -> f64 {
+        self.running.iter().map(|taken| taken.load).sum()
     }
 
-    /// Returns the longest job for a machine that is idle although no job fits: what runs needs less than it was expected to. There is one such
-    /// job at a time.
-    fn next_on_an_idle_machine(&mut self) -> Option<Job> {
-        (self.taken <= self.capacity)
-            .then(|| self.take(0))
+    /// Returns the next job that fits: the longest, or, if that does not fit, the longest of those that do not keep it waiting, because they
+    /// end before it fits (the rule of EASY backfilling) or because they mostly wait.
+    fn next(&mut self, now: Duration) -> Option<Job> {
+        let room = self.capacity + ROUNDING - self.taken();
+        let first = self.load(self.jobs.front()?);
+        let fits_at = self.fits_at(first, now);
+        let index = self.jobs.iter().enumerate().position(|(index, job)| {
+            let ends = now.saturating_add(job.expected.duration());
+            self.load(job) <= room && (index == 0 || self.load(job) <= WAITING || ends <= fits_at)
+        })?;
+        self.take(index, now)
+    }
+
+    /// Returns when a job of this load fits, if every job that runs ends as expected.
+    fn fits_at(&self, load: f64, now: Duration) -> Duration {
+        let mut taken = self.taken();
+        let mut running: Vec<&Taken> = self.running.iter().collect();
+        running.sort_by_key(|taken| taken.until);
+        let mut at = now;
+        for ending in running {
+            if taken + load <= self.capacity + ROUNDING {
+                break;
+            }
+            taken -= ending.load;
+            at = at.max(ending.until);
+        }
+        at
+    }
+
+    /// Returns the longest job for a machine that is idle although no job fits: what runs needs less than it was expected to.
+    fn next_on_an_idle_machine(&mut self, now: Duration) -> Option<Job> {
+        (self.taken() <= self.capacity * MOST_TAKEN)
+            .then(|| self.take(0, now))
             .flatten()
     }
 
-    fn take(&mut self, index: usize) -> Option<Job> {
+    fn take(&mut self, index: usize, now: Duration) -> Option<Job> {
         let job = self.jobs.remove(index)?;
-        self.taken += self.load(&job);
-        self.running += 1;
+        self.running.push(Taken {
+            id: job.id.clone(),
+            load: self.load(&job),
+            until: now.saturating_add(job.expected.duration()),
+        });
         Some(job)
     }
 
     fn ended(&mut self, job: &Job) {
-        self.taken -= self.load(job);
-        self.running -= 1;
-        if self.running == 0 {
-            // removes rounding errors
-            self.taken = 0.0;
+        if let Some(index) = self.running.iter().position(|taken| taken.id == job.id) {
+            self.running.swap_remove(index);
         }
     }
 }
@@ -208,8 +240,10 @@ mod tests {
         }
     }
 
+    const START: Duration = Duration::ZERO;
+
     fn begin(waiting: &mut Waiting) -> Vec<String> {
-        std::iter::from_fn(|| waiting.next())
+        std::iter::from_fn(|| waiting.next(START))
             .map(|job| job.id)
             .collect()
     }
@@ -233,22 +267,45 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_machine_gets_one_job_that_does_not_fit() {
+    fn what_ends_before_the_longest_fits_does_not_keep_it_waiting() {
+        let mut waiting = Waiting::new(
+            vec![
+                job("heavy", 50.0, 1.4),
+                job("busy", 45.0, 1.0),
+                job("short", 40.0, 0.6),
+                job("shorter", 30.0, 0.6),
+            ],
+            2.0,
+        );
+        assert_eq!(begin(&mut waiting), ["heavy", "short"]);
+        waiting.ended(&job("short", 40.0, 0.6));
+        // 30 s from here end after `heavy`, and `busy` would have to wait for them
+        let later = Duration::from_secs(25);
+        assert!(waiting.next(later).is_none());
+        waiting.ended(&job("heavy", 50.0, 1.4));
+        let next = waiting.next(later).map(|job| job.id);
+        assert_eq!(next.as_deref(), Some("busy"));
+    }
+
+    #[test]
+    fn an_idle_machine_gets_jobs_that_do_not_fit_up_to_a_limit() {
         let mut waiting = Waiting::new(
             vec![
                 job("heavy", 50.0, 1.7),
                 job("busy", 40.0, 1.0),
                 job("busy-2", 20.0, 1.0),
+                job("busy-3", 10.0, 1.0),
             ],
             2.0,
         );
         assert_eq!(begin(&mut waiting), ["heavy"]);
-        let mut beyond = || waiting.next_on_an_idle_machine().map(|job| job.id);
+        let mut beyond = || waiting.next_on_an_idle_machine(START).map(|job| job.id);
         assert_eq!(beyond().as_deref(), Some("busy"));
+        assert_eq!(beyond().as_deref(), Some("busy-2"));
         assert_eq!(beyond(), None);
         waiting.ended(&job("busy", 40.0, 1.0));
-        let next = waiting.next_on_an_idle_machine().map(|job| job.id);
-        assert_eq!(next.as_deref(), Some("busy-2"));
+        let next = waiting.next_on_an_idle_machine(START).map(|job| job.id);
+        assert_eq!(next.as_deref(), Some("busy-3"));
     }
 
     #[test]
