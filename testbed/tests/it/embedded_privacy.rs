@@ -5,7 +5,7 @@ use std::fs::Permissions;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -69,6 +69,18 @@ async fn mk_cluster(root: &Path) -> EmbeddedCluster {
     });
     runs.await.unwrap();
     cluster
+}
+
+/// Returns the files and directories from a directory on that another user can list. Needs root, to become that user.
+pub(crate) fn seen_by_another_user(dir: &Path) -> Vec<PathBuf> {
+    let found = Command::new("find")
+        .arg(dir)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(found.stdout).unwrap();
+    listed.lines().map(PathBuf::from).collect()
 }
 
 /// Returns where somebody listens in the block of loopback addresses of a cluster.
@@ -140,18 +152,7 @@ async fn another_user_reads_no_file_of_a_cluster() {
     let cluster = mk_cluster(root.path()).await;
     fs_err::set_permissions(root.path(), Permissions::from_mode(0o755)).unwrap();
     let dir = cluster.spec().dir();
-    let found = Command::new("find")
-        .arg(&dir)
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .output()
-        .unwrap();
-    let listed = String::from_utf8(found.stdout).unwrap();
-    assert_eq!(
-        listed.trim(),
-        dir.display().to_string(),
-        "files that others see"
-    );
+    assert_eq!(seen_by_another_user(&dir), [dir]);
     let mode = fs_err::metadata(cluster.kubeconfig())
         .unwrap()
         .permissions();
