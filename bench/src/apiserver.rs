@@ -66,7 +66,8 @@ fn in_release(args: &Args) -> anyhow::Result<()> {
     note("building with optimisation");
     let mut command = cargo::command();
     command
-        .args(["run", "--release", "--quiet", "--package", "xtask", "--"])
+        .args(["run", "--locked", "--release", "--quiet"])
+        .args(["--package", "xtask", "--"])
         .args(["bench", "apiserver", "--in-this-program"])
         .args(["--nodes", &args.nodes.to_string()])
         .args(["--pods", &args.pods.to_string()])

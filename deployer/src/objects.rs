@@ -62,6 +62,8 @@ pub struct Target {
     pub platform: Platform,
     /// Its version; empty when unknown.
     pub version: String,
+    /// Whether the API server has the admission policies that exporters obey.
+    pub has_admission_policies: bool,
     /// TCP ports of the API server.
     pub api_server_ports: Vec<u16>,
     /// Number of scheduler pods.

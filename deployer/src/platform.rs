@@ -4,6 +4,16 @@ use manifests::platform::Platform;
 
 use crate::version::Version;
 
+/// First versions whose API servers have admission policies (`admissionregistration.k8s.io/v1`), of Kubernetes and of OpenShift, with all of their
+/// pre-releases.
+const POLICIES_SINCE: [&str; 2] = ["1.30.0-0", "4.17.0-0"];
+
+/// Returns whether the API server of this version of a platform has admission policies.
+pub fn has_admission_policies(platform: Platform, version: &Version) -> bool {
+    let first = POLICIES_SINCE[usize::from(platform.is_openshift())];
+    Version::parse(first).is_ok_and(|first| version.is_at_least(&first))
+}
+
 /// What `-P` says; what it does not say is detected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
@@ -71,6 +81,21 @@ mod tests {
         assert_eq!((given.platform, seen.as_deref()), (platform, version));
         let understood = text.is_empty() || (platform.is_some() && version.is_some());
         assert_eq!(given.ignored(text).is_none(), understood);
+    }
+
+    #[rstest]
+    #[case::before(Platform::Kubernetes, "v1.29.9", false)]
+    #[case::since(Platform::Kubernetes, "v1.30.0", true)]
+    #[case::of_a_vendor(Platform::Kubernetes, "v1.30.0-gke.1", true)]
+    #[case::openshift_before(Platform::OpenShift, "4.16.20", false)]
+    #[case::openshift_since(Platform::HyperShift, "4.17.0-rc.0", true)]
+    fn admission_policies_are_there_from_a_version_on(
+        #[case] platform: Platform,
+        #[case] version: &str,
+        #[case] expected: bool,
+    ) {
+        let version = Version::parse(version).unwrap();
+        assert_eq!(has_admission_policies(platform, &version), expected);
     }
 
     #[rstest]

@@ -22,8 +22,10 @@ use crate::kubelets;
 use crate::log::Log;
 use crate::objects::{Component, ExporterConfig, Set, Target, exporter};
 use crate::options::{self, Options};
+use crate::platform;
 use crate::scheduler_config;
 use crate::validate::{self, finding};
+use crate::version::Version;
 use crate::{cluster, preflight, remove, version};
 
 /// The command could not be carried out.
@@ -232,6 +234,9 @@ async fn render(options: &Options, part: Option<RenderPart>) -> Result<(), Error
     let target = Target {
         platform,
         version: version.map(ToString::to_string).unwrap_or_default(),
+        // who names no version has a recent one
+        has_admission_policies: version
+            .is_none_or(|version| platform::has_admission_policies(platform, version)),
         api_server_ports: vec![API_SERVER_PORT],
         replicas: replicas(options, None).await?,
         exporter_configs: given_config(options),
@@ -303,6 +308,8 @@ async fn target(cluster: &Cluster, options: &Options, log: &Log) -> Result<Targe
     Ok(Target {
         platform,
         version,
+        has_admission_policies: Version::parse(&cluster.server_version)
+            .is_ok_and(|version| platform::has_admission_policies(Platform::Kubernetes, &version)),
         api_server_ports: cluster.api_server_ports().await,
         replicas: 1,
         exporter_configs: given_config(options),

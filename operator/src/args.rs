@@ -28,6 +28,7 @@ const LOGGING_FORMAT: &str = "logging-format";
 const FLAGS: &[Spec] = &[
     Spec("metrics-bind-address", Kind::Text, ":8080"),
     Spec("enable-metrics", Kind::Switch, "true"),
+    Spec("metrics-auth", Kind::Switch, "false"),
     Spec("health-probe-bind-address", Kind::Text, ":8081"),
     Spec("leader-elect", Kind::Switch, "true"),
     Spec("platform", Kind::Text, ""),

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use api::names;
 use daemon::admin::Checks;
+use daemon::guard::Guard;
 use daemon::lease::{self, Params};
 use daemon::metrics::requests::Requests;
 use goflags::command_line;
@@ -187,7 +188,8 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         checks.watch("reconciliations", RECONCILIATION_LIMIT),
         own_pod::instance(),
     );
-    let endpoints = endpoints::start(args, checks, &metrics, &tls, &stop).await?;
+    let guard = guard(args, &metrics.shared.requests).await?;
+    let endpoints = endpoints::start(args, checks, &metrics, &tls, guard, &stop).await?;
     let follow_tls = async {
         tls_profile::changed(&client, platform, &tls).await;
         tracing::info!("TLS profile changed, triggering graceful shutdown to reload");
@@ -241,16 +243,27 @@ async fn run_as_leader(
 }
 
 async fn client(args: &Args, requests: &Requests) -> Result<Client, daemon::client::Error> {
+    let options = daemon::client::Options {
+        requests: requests.clone(),
+        ..daemon::client::Options::default()
+    };
+    daemon::client::build(client_config(args).await?, options)
+}
+
+/// Creates what says who may read the metrics, if not everybody may.
+async fn guard(args: &Args, requests: &Requests) -> Result<Option<Guard>, daemon::client::Error> {
+    if !args.is_on("metrics-auth") {
+        return Ok(None);
+    }
+    Guard::of_metrics(client_config(args).await?, requests.clone()).map(Some)
+}
+
+async fn client_config(args: &Args) -> Result<kube::Config, daemon::client::Error> {
     let given = args.text("kubeconfig");
     let path = if given.is_empty() {
         environment("KUBECONFIG")
     } else {
         Some(given.to_owned())
     };
-    let config = daemon::client::config(path.as_deref().map(Path::new)).await?;
-    let options = daemon::client::Options {
-        requests: requests.clone(),
-        ..daemon::client::Options::default()
-    };
-    daemon::client::build(config, options)
+    daemon::client::config(path.as_deref().map(Path::new)).await
 }

@@ -169,6 +169,10 @@ pub struct PodPattern {
 /// Settings of the main loop.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "one for each switch that users have"
+)]
 pub struct TopologyExporter {
     /// Make the Node the owner of the object.
     #[serde(rename = "addNRTOwnerEnable", skip_serializing_if = "is_default")]
@@ -182,6 +186,9 @@ pub struct TopologyExporter {
     /// Listen address of the metrics endpoint.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub metrics_address: String,
+    /// Serve metrics only to those whom the API server lets read them. Not in the original.
+    #[serde(skip_serializing_if = "is_default")]
+    pub metrics_auth: bool,
     /// Whether and how metrics are served.
     pub metrics_mode: MetricsMode,
     /// Port of the metrics endpoint.
@@ -246,6 +253,7 @@ impl Default for TopologyExporter {
             kubelet_config_file: DEFAULT_KUBELET_CONFIG_FILE.to_owned(),
             max_event_per_time_unit: 1,
             metrics_address: "0.0.0.0".to_owned(),
+            metrics_auth: false,
             metrics_mode: MetricsMode::Disabled,
             metrics_port: i64::from(api::metrics::RTE_PORT),
             metrics_tls: MetricsTls::default(),

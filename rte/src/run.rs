@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::admin::Checks;
+use daemon::guard::Guard;
 use daemon::log::chain;
 use daemon::metrics::requests::Requests;
 use daemon::rate::Bucket;
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::cycle::Exporter;
-use crate::config::{Config, TopologyExporter};
+use crate::config::{Config, MetricsMode, TopologyExporter};
 use crate::kubelet::answers::Kubelet;
 use crate::kubelet::configuration::{self, TopologyManager};
 use crate::kubelet::demand::Demands;
@@ -80,7 +81,9 @@ pub(crate) async fn run(
     let mut checks = Checks::new();
     let ready = checks.ready("published");
     let watchdog = checks.watch("cycle", CYCLE_LIMIT);
-    let serving = server::start(&config.topology_exporter, registry, checks, stop.clone())
+    let guard = guard(&config, &shared.requests).await?;
+    let exporter = &config.topology_exporter;
+    let serving = server::start(exporter, registry, checks, guard, stop.clone())
         .await
         .map_err(|error| fatal("failed to setup metrics server", &error))?;
 
@@ -193,19 +196,15 @@ async fn writers(
     if !publishing && own_pod.is_none() {
         return Ok(Writers::default());
     }
-    let failed =
-        |error: &dyn std::error::Error| fatal("failed to get a kubernetes core client", error);
-    let kubeconfig = Path::new(&config.global.kubeconfig);
-    let client_config = daemon::client::config(Some(kubeconfig))
-        .await
-        .map_err(|error| failed(&error))?;
+    let client_config = client_config(config).await?;
     let options = daemon::client::Options {
         requests: requests.clone(),
         // each cycle retries failures itself, and counts the retries
         retried_by_caller: true,
         ..daemon::client::Options::default()
     };
-    let client = daemon::client::build(client_config, options).map_err(|error| failed(&error))?;
+    let client =
+        daemon::client::build(client_config, options).map_err(|error| no_client(&error))?;
     let publisher = publishing.then(|| {
         let options = Options {
             name: config.nrt_updater.hostname.clone(),
@@ -221,6 +220,26 @@ async fn writers(
         reporter,
         client: publishing.then_some(client),
     })
+}
+
+/// Creates what says who may read the metrics, if not everybody may.
+async fn guard(config: &Config, requests: &Requests) -> anyhow::Result<Option<Guard>> {
+    let exporter = &config.topology_exporter;
+    if !exporter.metrics_auth || exporter.metrics_mode == MetricsMode::Disabled {
+        return Ok(None);
+    }
+    let guard = Guard::of_metrics(client_config(config).await?, requests.clone());
+    guard.map(Some).map_err(|error| no_client(&error))
+}
+
+async fn client_config(config: &Config) -> anyhow::Result<kube::Config> {
+    let kubeconfig = Path::new(&config.global.kubeconfig);
+    let read = daemon::client::config(Some(kubeconfig)).await;
+    read.map_err(|error| no_client(&error))
+}
+
+fn no_client(error: &dyn std::error::Error) -> anyhow::Error {
+    fatal("failed to get a kubernetes core client", error)
 }
 
 /// Prepares the file that causes scans, if there is one.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use daemon::admin::Checks;
-use daemon::guard::{Guard, Lifetimes};
+use daemon::guard::{self, Guard, Lifetimes};
 use daemon::lease;
 use daemon::metrics::requests::Requests as RequestCounts;
 use daemon::metrics::{Leadership as LeaseStatus, Shared};
@@ -118,16 +118,16 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(endpoint) = endpoint {
         let lifetimes = Lifetimes {
             user: args.authentication_token_webhook_cache_ttl,
+            nobody: args.authentication_token_webhook_cache_ttl,
             allowed: args.authorization_webhook_cache_authorized_ttl,
             refused: args.authorization_webhook_cache_unauthorized_ttl,
         };
-        let open = args.authorization_always_allow_paths.clone();
-        let guard = Guard::new(
-            clients.authentication,
-            clients.authorization,
+        let options = guard::Options {
             lifetimes,
-            open,
-        );
+            open: args.authorization_always_allow_paths.clone(),
+            anonymous: true,
+        };
+        let guard = Guard::new(clients.authentication, clients.authorization, options);
         let served = Served {
             checks,
             registry,
@@ -218,8 +218,8 @@ async fn finish_reports(mut reports: JoinSet<()>) {
     }
 }
 
-/// The clients of the API server. As in kube-scheduler, separate ones place pods, report and hold the lease, so that these do not wait for
-/// each other.
+/// The clients of the API server. As in kube-scheduler, separate ones place pods, report, hold the lease and ask about the readers of metrics,
+/// so that these do not wait for each other.
 struct Clients {
     placing: Client,
     reports: Client,
@@ -249,6 +249,7 @@ impl Clients {
                 .context("cannot reach the API server")
         };
         let (placing, reports, lease) = (connect().await?, connect().await?, connect().await?);
+        let reviews = connect().await?;
         let for_requests = |path: Option<PathBuf>, other: Client| async {
             match path {
                 Some(path) => client(Some(&path), "", &connection, requests)
@@ -258,7 +259,7 @@ impl Clients {
             }
         };
         let path = args.authorization_kubeconfig.clone();
-        let authorization = for_requests(path, reports.clone()).await?;
+        let authorization = for_requests(path, reviews).await?;
         let path = args.authentication_kubeconfig.clone();
         let authentication = for_requests(path, authorization.clone()).await?;
         Ok(Self {

@@ -3,11 +3,12 @@
 //! The modules below extend [`Context`], each by one thing that stories are made of: [`arena`] (the nodes of a scenario) and [`padding`]
 //! (what is left free on them), `nodes` (their labels, taints and NRTs), [`settle`] (waiting until the NRTs agree with the pods), [`checks`]
 //! (pods, workloads, what schedulers did, what zones account for), `stack` (the stack's own resources), `faults` (faults while a scenario
-//! works), [`probe`] and [`tls_probe`] (looking into pods).
+//! works), [`probe`], [`metrics`] and [`tls_probe`] (looking into pods).
 
 pub mod arena;
 pub mod checks;
 mod faults;
+pub mod metrics;
 mod nodes;
 pub mod padding;
 pub mod probe;

@@ -3,7 +3,6 @@
 //! It is the embedded one, or, where the local lane is chosen, a real kube-apiserver with its etcd. What a test claims about our programs
 //! has to hold on both; where they differ, the embedded one is wrong.
 
-use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +11,6 @@ use std::time::{Duration, Instant};
 pub use apiserver::audit::Decision;
 use apiserver::{Running, Server};
 use fs_err as fs;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::api::{Api, PostParams};
@@ -196,14 +194,8 @@ impl ApiServer {
 
 /// Writes a kubeconfig where a program of this user can read it, and nobody else: it has a token.
 pub fn write(kubeconfig: &Kubeconfig, path: &Path) -> Result<(), Error> {
-    let mut file = fs::OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
     // JSON is valid YAML
-    file.write_all(serde_json::to_string(kubeconfig)?.as_bytes())?;
+    cluster_state::write_private(path, &serde_json::to_string(kubeconfig)?)?;
     Ok(())
 }
 

@@ -283,7 +283,7 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
     })
     .await?;
     let kubeconfig = server.kubeconfig(&server.admin_token);
-    fs_err::write(dir.join("kubeconfig"), kubeconfig)?;
+    cluster_state::write_private(&dir.join("kubeconfig"), &kubeconfig)?;
     let client = client(config(&server, &server.admin_token, "numaresources-tests").await?)?;
     if let Some(flavour) = spec.flavour {
         openshift::install_for(&client, flavour, &spec.nodes).await?;

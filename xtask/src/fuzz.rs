@@ -1,12 +1,10 @@
 //! Runs the fuzz targets for as long as one likes: every test in a module `fuzz` of the packages that use the package of that name.
 
 use anyhow::Context as _;
+use cargo_metadata::DependencyKind;
 use clap::Parser;
 
 use crate::cargo;
-
-/// Environment variable with the number of seconds that each target runs; the package `fuzz` has the same constant.
-const SECONDS: &str = "NUMARESOURCES_FUZZ_SECONDS";
 
 /// The package that the targets stand on, and the module that they are in.
 const PACKAGE: &str = "fuzz";
@@ -26,12 +24,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let packages = packages()?;
     let status = cargo::command()
-        .arg("test")
+        .args(["test", "--locked"])
         .args(packages.iter().flat_map(|package| ["--package", package]))
         .args(["--lib", "--test", "it", "--no-fail-fast", "--"])
         .arg(args.target.as_deref().unwrap_or(MARK))
         .args(["--nocapture", "--test-threads=1"])
-        .env(SECONDS, (args.minutes * 60).to_string())
+        .env(::fuzz::SECONDS, (args.minutes * 60).to_string())
         .status()
         .context("cannot start cargo")?;
     anyhow::ensure!(status.success(), "a target failed: its output is above");
@@ -44,7 +42,9 @@ fn packages() -> anyhow::Result<Vec<String>> {
     let packages = metadata.context("asking cargo for the packages")?.packages;
     let with_targets = packages.into_iter().filter(|package| {
         let mut dependencies = package.dependencies.iter();
-        dependencies.any(|dependency| dependency.name == PACKAGE)
+        dependencies.any(|dependency| {
+            dependency.name == PACKAGE && dependency.kind == DependencyKind::Development
+        })
     });
     Ok(with_targets
         .map(|package| package.name.to_string())

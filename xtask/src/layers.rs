@@ -224,6 +224,7 @@ const RULES: &[Rule] = &[
         &[
             "api",
             "cluster-spec",
+            "fuzz",
             "manifests",
             "oci-archive",
             "programs",

@@ -4,10 +4,11 @@
 //!
 //! Reading order: `node` (a [`Node`] is a place in a schema, and all others read schemas through it), `decode` and `shape` (bodies of built-in
 //! kinds, and the form in which the server writes them), `strategic` with `unstructured` (strategic merge patches and their results), `rules`
-//! with `source` (rules in CEL).
+//! with `source` and `room` (rules in CEL).
 
 pub(crate) mod decode;
 mod node;
+pub(crate) mod room;
 pub(crate) mod rules;
 pub(crate) mod shape;
 pub(crate) mod source;

@@ -21,4 +21,4 @@ pub use self::find::{find, list, recorded};
 pub use self::layout::dir;
 pub use self::record::{Local, Record, update};
 pub use self::removal::{abandon, remove};
-pub use self::root::{default_root, temporary_root};
+pub use self::root::{default_root, temporary_root, write_private};

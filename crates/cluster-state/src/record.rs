@@ -88,3 +88,34 @@ pub(crate) fn write(dir: &Path, record: &Record) -> Result<(), Error> {
     fs_err::rename(draft, dir.join(RECORD))?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    mod fuzz {
+        use serde_json::json;
+
+        use super::super::*;
+
+        #[test]
+        fn no_record_stops_its_reader_and_an_accepted_one_is_written_alike() {
+            let process = json!({"pid": 1, "start_ticks": 7, "boot_id": "b"});
+            let seed = json!({"owner": process, "holder": process, "detached": true, "nodes": 4, "local": null});
+            let dir = tempfile::tempdir().expect("a directory");
+            ::fuzz::run(file!(), |input| {
+                let mut changed = seed.clone();
+                ::fuzz::mutate::document(&mut changed, input)?;
+                let text = ::fuzz::mutate::text(&changed.to_string(), input)?;
+                std::fs::write(dir.path().join(RECORD), text).expect("written");
+                if let Ok(Some(record)) = read(dir.path()) {
+                    record.is_stale();
+                    write(dir.path(), &record).expect("written");
+                    let again = read(dir.path()).expect("a record").expect("there");
+                    let [one, other] = [&record, &again]
+                        .map(|record| serde_json::to_string(record).expect("JSON"));
+                    assert_eq!(one, other);
+                }
+                Ok(())
+            });
+        }
+    }
+}

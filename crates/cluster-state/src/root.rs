@@ -1,8 +1,10 @@
 //! Where the directories of clusters are: the state root.
 
+use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use fs_err::os::unix::fs::OpenOptionsExt as _;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access, getuid};
@@ -14,6 +16,8 @@ const MEMORY_ROOT: &str = "/dev/shm";
 const MIN_FREE_BYTES: u64 = 256 << 20;
 /// Mode of the directories here: nobody else lists them or reaches what is below.
 pub(crate) const PRIVATE: u32 = 0o700;
+/// Mode of the files with secrets.
+const PRIVATE_FILE: u32 = 0o600;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Returns the default state root: `$XDG_STATE_HOME/numaresources`, or `~/.local/state/numaresources`; if that is not writable, this user's
@@ -41,6 +45,17 @@ pub(crate) fn make(dir: &Path) -> std::io::Result<()> {
 /// Makes the directory of a cluster, for this user alone: kubeconfigs, keys and sockets are below it.
 pub(crate) fn make_new(dir: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().mode(PRIVATE).create(dir)
+}
+
+/// Writes a file that only this user may read and change: one with a token or a key.
+///
+/// # Errors
+/// When the file cannot be made or written.
+pub fn write_private(path: &Path, content: &str) -> std::io::Result<()> {
+    let mut options = fs_err::OpenOptions::new();
+    options.create(true).write(true).truncate(true);
+    options.mode(PRIVATE_FILE);
+    options.open(path)?.write_all(content.as_bytes())
 }
 
 /// Refuses a state root that others may change: its records say which processes are ended and which directories removed.

@@ -262,3 +262,58 @@ fn checksum(text: &str) -> u32 {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    mod fuzz {
+        use serde_json::{Value, json};
+
+        use super::super::*;
+
+        /// Changes a file and writes it. What is written must be written alike when it is read again, or its checksum would be wrong.
+        fn no_file_stops_the_writer(seed: &Value, write: impl Fn(&Value) -> Result<String, Error>) {
+            ::fuzz::run(file!(), |input| {
+                let mut changed = seed.clone();
+                ::fuzz::mutate::document(&mut changed, input)?;
+                if let Ok(text) = write(&changed) {
+                    let read = serde_json::from_str(&text).expect("JSON");
+                    assert_eq!(write(&read).expect("a state"), text, "{changed}");
+                }
+                Ok(())
+            });
+        }
+
+        #[test]
+        fn no_state_of_a_cpu_manager_stops_its_writer() {
+            let seed = json!({
+                "policyName": "static", "defaultCpuSet": "0,4-7",
+                "entries": {"uid": {"app": "1-3", "side": "8"}}, "checksum": 7,
+            });
+            no_file_stops_the_writer(&seed, cpu_manager_state);
+        }
+
+        #[test]
+        fn no_state_of_a_memory_manager_stops_its_writer() {
+            let table = json!({"total": 8, "systemReserved": 1, "allocatable": 7, "reserved": 2, "free": 5});
+            let zone = json!({"numberOfAssignments": 1, "memoryMap": {"memory": table, "hugepages-1Gi": table}, "cells": [0, 1]});
+            let seed = json!({
+                "policyName": "Static", "machineState": {"0": zone, "1": zone},
+                "entries": {"uid": {"app": [{"numaAffinity": [0], "type": "memory", "size": 2}]}}, "checksum": 7,
+            });
+            no_file_stops_the_writer(&seed, memory_manager_state);
+        }
+
+        #[test]
+        fn no_state_of_a_device_manager_stops_its_writer() {
+            let entry = json!({
+                "PodUID": "uid", "ContainerName": "app", "ResourceName": "vendor.example/device",
+                "DeviceIDs": {"0": ["d0", "d1"], "-1": ["d2"]}, "AllocResp": "CgA=",
+            });
+            let seed = json!({
+                "Data": {"PodDeviceEntries": [entry], "RegisteredDevices": {"vendor.example/device": ["d0", "d1", "d2"]}},
+                "Checksum": 7,
+            });
+            no_file_stops_the_writer(&seed, device_checkpoint_of);
+        }
+    }
+}

@@ -94,7 +94,7 @@ impl ControlPlane<'_> {
                 )
             })
             .collect();
-        pki::write_private(&self.tokens(), &lines.concat())
+        cluster_state::write_private(&self.tokens(), &lines.concat())
     }
 
     fn tokens(&self) -> PathBuf {
@@ -116,7 +116,7 @@ impl ControlPlane<'_> {
             "current-context": "local",
         });
         let text = serde_yaml::to_string(&config).map_err(std::io::Error::other)?;
-        pki::write_private(path, &text)
+        cluster_state::write_private(path, &text)
     }
 
     /// Returns the process of etcd.

@@ -222,7 +222,7 @@ impl NodeHandle {
         let write = || -> std::io::Result<()> {
             self.kubelet().write_config(settings, self.machine())?;
             let text = serde_json::to_string_pretty(settings).map_err(std::io::Error::other)?;
-            pki::write_private(&self.settings_file(), &text)
+            cluster_state::write_private(&self.settings_file(), &text)
         };
         write().map_err(|source| self.file_error(source))
     }

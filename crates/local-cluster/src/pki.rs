@@ -114,7 +114,7 @@ pub fn create(dir: &Path, subnet: Subnet) -> Result<Pki, Error> {
     sign(&kubelet_client, &issuer, &pki.kubelet_client())?;
 
     let accounts = KeyPair::generate()?;
-    write_private(&pki.service_account().key, &accounts.serialize_pem())?;
+    cluster_state::write_private(&pki.service_account().key, &accounts.serialize_pem())?;
     fs_err::write(pki.service_account().cert, accounts.public_key_pem())?;
     Ok(pki)
 }
@@ -158,17 +158,8 @@ fn sign(
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, issuer)?;
     fs_err::write(&pair.cert, certificate.pem())?;
-    write_private(&pair.key, &key.serialize_pem())?;
+    cluster_state::write_private(&pair.key, &key.serialize_pem())?;
     Ok(())
-}
-
-/// Writes a secret that only the owner may read.
-pub(crate) fn write_private(path: &Path, content: &str) -> std::io::Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut options = std::fs::OpenOptions::new();
-    options.create(true).write(true).truncate(true).mode(0o600);
-    options.open(path)?.write_all(content.as_bytes())
 }
 
 /// Returns a token that nobody can guess.

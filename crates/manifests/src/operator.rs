@@ -13,12 +13,13 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::control_plane::{management_workload, prefers_control_plane, tolerates_control_plane};
 use crate::platform::Platform;
 use crate::{confinement, meta, network, rbac, to_value};
 
+pub mod monitoring;
 pub mod rules;
 pub mod users;
 
@@ -38,8 +39,6 @@ const METRICS_SECRET: &str = "metrics-service-cert";
 const METRICS_SERVICE: &str = "numaresources-controller-manager-metrics-service";
 /// TCP port of the metrics.
 const METRICS_PORT: u16 = 8080;
-/// ServiceAccount that collects metrics on OpenShift; also the name of its Role and RoleBinding.
-const PROMETHEUS: &str = "prometheus-k8s";
 
 /// Inputs for the operator's objects.
 #[derive(Clone, Debug)]
@@ -169,49 +168,6 @@ pub fn network_policies(namespace: &str, api_server_ports: &[u16]) -> [NetworkPo
     ]
 }
 
-/// Returns what the Prometheus operator of OpenShift needs to collect the operator's metrics: permissions of its account, and a
-/// `ServiceMonitor`.
-pub fn monitoring(namespace: &str) -> Vec<Value> {
-    let reading = |groups: &[&str], resources: &[&str]| {
-        rbac::rule(groups, resources, &["get", "list", "watch"])
-    };
-    let rules = vec![
-        reading(&[""], &["services", "endpoints", "pods"]),
-        reading(&["discovery.k8s.io"], &["endpointslices"]),
-    ];
-    let mut binding = rbac::role_binding(PROMETHEUS, PROMETHEUS, namespace);
-    for subject in binding.subjects.iter_mut().flatten() {
-        subject.namespace = Some("openshift-monitoring".into());
-    }
-    let monitor = json!({
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "ServiceMonitor",
-        "metadata": {
-            "name": "numaresources-controller-manager-metrics-monitor",
-            "namespace": namespace,
-            "labels": {"control-plane": "controller-manager"},
-        },
-        "spec": {
-            "endpoints": [{
-                "interval": "30s",
-                "path": "/metrics",
-                "port": "https",
-                "scheme": "https",
-                "tlsConfig": {
-                    "caFile": "/etc/prometheus/configmaps/serving-certs-ca-bundle/service-ca.crt",
-                    "serverName": format!("{METRICS_SERVICE}.{namespace}.svc"),
-                },
-            }],
-            "selector": {"matchLabels": {"control-plane": "controller-manager"}},
-        },
-    });
-    vec![
-        to_value(&rbac::role(PROMETHEUS, namespace, rules)),
-        to_value(&binding),
-        monitor,
-    ]
-}
-
 fn pod_labels() -> BTreeMap<String, String> {
     meta::labels([
         (labels::APP, "numaresources-operator"),
@@ -315,7 +271,7 @@ fn manager(options: &Options) -> Container {
             .iter()
             .map(|(name, value)| meta::env(name, value)),
     );
-    let mut args = vec!["-v=4".to_owned()];
+    let mut args = vec!["-v=4".to_owned(), "-metrics-auth".to_owned()];
     args.extend(options.args.iter().cloned());
     let hook = |event: &str| LifecycleHandler {
         exec: Some(ExecAction {

@@ -24,6 +24,18 @@ pub(crate) fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Polic
     }
 }
 
+/// Returns what a daemon needs to ask who sends it a request, and whether that user may.
+pub(crate) fn reviews() -> [PolicyRule; 2] {
+    [
+        rule(&["authentication.k8s.io"], &["tokenreviews"], &["create"]),
+        rule(
+            &["authorization.k8s.io"],
+            &["subjectaccessreviews"],
+            &["create"],
+        ),
+    ]
+}
+
 pub(crate) fn named_rule(
     groups: &[&str],
     resources: &[&str],

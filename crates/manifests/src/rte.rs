@@ -73,7 +73,8 @@ pub struct Image {
     /// Pull policy; the cluster's default when absent.
     pub pull_policy: Option<String>,
     /// Whether it is the operator's own image. That has a non-root user, so the container must set root explicitly, and its exporter serves
-    /// `/livez`. For an image that the administrator chose, the container sets no user and has no probe.
+    /// `/livez`, and metrics to authorized users only. For an image that the administrator chose, the container sets no user, has no probe, and
+    /// no flag that the original's exporter does not know.
     pub is_own: bool,
 }
 
@@ -198,8 +199,10 @@ pub fn pod_labels() -> BTreeMap<String, String> {
     meta::labels([(labels::RTE_POD, labels::RTE_POD_VALUE)])
 }
 
-/// Returns the cluster-wide permissions. The original's role lacks `patch`, so the API server refuses all its patches (rte.md 10, point 1).
+/// Returns the cluster-wide permissions. The original's role lacks `patch`, so the API server refuses all its patches (rte.md 10, point 1), and what is
+/// needed to ask who reads the metrics, which the original shows to everybody.
 pub fn cluster_role_rules() -> Vec<PolicyRule> {
+    let [tokens, access] = rbac::reviews();
     vec![
         rbac::rule(
             &[nrt::GROUP],
@@ -209,6 +212,8 @@ pub fn cluster_role_rules() -> Vec<PolicyRule> {
         rbac::rule(&[""], &["nodes"], &["watch", "list"]),
         // each exporter watches the pods of its own node, to publish changes of their resources at once
         rbac::rule(&[""], &["pods"], &["watch"]),
+        tokens,
+        access,
     ]
 }
 

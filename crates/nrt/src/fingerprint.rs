@@ -230,4 +230,19 @@ mod tests {
             prop_assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
         }
     }
+
+    mod fuzz {
+        use super::*;
+
+        #[test]
+        fn no_text_stops_the_reader_and_an_accepted_one_is_written_alike() {
+            ::fuzz::run(file!(), |input| {
+                let text = ::fuzz::mutate::text("pfp0v001ef46db3751d8e999", input)?;
+                if let Ok(read) = text.parse::<Fingerprint>() {
+                    assert_eq!(read.to_string(), text);
+                }
+                Ok(())
+            });
+        }
+    }
 }

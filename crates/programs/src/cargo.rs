@@ -23,9 +23,12 @@ pub enum Error {
     Failed(String),
 }
 
-/// Runs `cargo build` with these arguments.
+/// Runs `cargo build` with these arguments, and with the versions in `Cargo.lock` as they are.
 pub fn build(arguments: &[&str]) -> Result<(), Error> {
-    let status = command().arg("build").args(arguments).status()?;
+    let status = command()
+        .args(["build", "--locked"])
+        .args(arguments)
+        .status()?;
     if status.success() {
         Ok(())
     } else {

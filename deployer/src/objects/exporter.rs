@@ -31,8 +31,10 @@ const MACHINE_CONFIG: &str = "50-resource-topology-exporter";
 const WORKER: &str = "worker";
 
 const CONSTRAINTS: &str = "SecurityContextConstraints";
+const POLICY: &str = "ValidatingAdmissionPolicy";
+const POLICY_BINDING: &str = "ValidatingAdmissionPolicyBinding";
 /// Order of creation.
-const CREATION: [&str; 12] = [
+const CREATION: [&str; 14] = [
     "Namespace",
     "ConfigMap",
     CONSTRAINTS,
@@ -42,12 +44,14 @@ const CREATION: [&str; 12] = [
     "ClusterRole",
     "ClusterRoleBinding",
     "ServiceAccount",
+    POLICY,
+    POLICY_BINDING,
     "NetworkPolicy",
     "Service",
     "DaemonSet",
 ];
 /// Order of printing.
-const PRINTING: [&str; 12] = [
+const PRINTING: [&str; 14] = [
     "Namespace",
     "ConfigMap",
     "MachineConfig",
@@ -60,10 +64,14 @@ const PRINTING: [&str; 12] = [
     "ServiceAccount",
     "NetworkPolicy",
     "Service",
+    POLICY,
+    POLICY_BINDING,
 ];
 /// Order of deletion.
-const DELETION: [&str; 12] = [
+const DELETION: [&str; 14] = [
     "DaemonSet",
+    POLICY_BINDING,
+    POLICY,
     "Role",
     "RoleBinding",
     "ClusterRole",
@@ -84,6 +92,7 @@ pub(super) fn set(options: &Options, target: &Target) -> Set {
     most.updater.scc = SccVersion::V1;
     most.updater.custom_selinux_policy = true;
     let mut everything = target.clone();
+    everything.has_admission_policies = true;
     let pools = target.exporters_there.iter().filter_map(|name| {
         let pool = name.strip_prefix(DAEMON_SET)?.strip_prefix('-')?;
         Some(pool.to_owned())
@@ -146,8 +155,8 @@ fn objects(options: &Options, target: &Target) -> Vec<Value> {
             log_level: LogLevel::Normal,
             tls: TlsSettings::default(),
             api_server_ports: target.api_server_ports.clone(),
-            // not among the objects of the original's deployer, and older versions of Kubernetes do not have them
-            has_admission_policies: false,
+            // not among the objects of the original's deployer
+            has_admission_policies: target.has_admission_policies,
         },
         &pools,
     );

@@ -39,7 +39,7 @@ fn named(objects: &[Value]) -> Vec<String> {
 /// The order of the original (deployer.md 3), without what our scheduler does not need.
 #[test]
 fn everything_is_printed_in_the_order_of_the_original() {
-    let objects = documents(&deployer("-P kubernetes:v1.27 render").stdout());
+    let objects = documents(&deployer("-P kubernetes:v1.30 render").stdout());
     assert_eq!(
         named(&objects),
         [
@@ -55,6 +55,8 @@ fn everything_is_printed_in_the_order_of_the_original() {
             "NetworkPolicy ingress-to-rte-metrics",
             "NetworkPolicy rte-default-deny-all",
             "Service numaresources-rte-metrics-service",
+            "ValidatingAdmissionPolicy numaresources-rte-own-node",
+            "ValidatingAdmissionPolicyBinding numaresources-rte-own-node",
             "Namespace tas-scheduler",
             "ServiceAccount topology-aware-scheduler",
             "ClusterRole topology-aware-scheduler",
@@ -91,6 +93,25 @@ fn everything_is_printed_in_the_order_of_the_original() {
         controller.last().unwrap(),
         "Deployment topology-aware-controller"
     );
+}
+
+#[rstest]
+#[case::before("kubernetes:v1.29", 0)]
+#[case::since("kubernetes:v1.30", 2)]
+#[case::openshift("openshift:4.20.0", 2)]
+fn exporters_are_kept_to_their_node_where_the_api_server_knows_how(
+    #[case] platform: &str,
+    #[case] expected: usize,
+) {
+    let rendered = deployer(&format!("-P {platform} render topology-updater")).stdout();
+    let objects = documents(&rendered);
+    let policies: Vec<&Value> = objects
+        .iter()
+        .filter(|object| object["metadata"]["name"] == "numaresources-rte-own-node")
+        .collect();
+    assert_eq!(policies.len(), expected, "{rendered}");
+    let about = "system:serviceaccount:tas-topology-updater:rte";
+    assert!(policies.is_empty() || policies[0].to_string().contains(about));
 }
 
 /// Returns the container of that name and the volumes of the workload with it.

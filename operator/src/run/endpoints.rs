@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use daemon::admin::Checks;
+use daemon::guard::Guard;
 use manifests::platform::TlsSettings;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -21,12 +22,13 @@ const CERTIFICATES: &str = "/certs";
 /// A server that ends with the operator.
 pub(super) type Endpoint = tokio::task::JoinHandle<()>;
 
-/// Starts the endpoints that the flags ask for.
+/// Starts the endpoints that the flags ask for. A guard says who may read the metrics; without one everybody may.
 pub(super) async fn start(
     args: &Args,
     checks: Checks,
     metrics: &Metrics,
     tls: &TlsSettings,
+    guard: Option<Guard>,
     stop: &CancellationToken,
 ) -> anyhow::Result<Vec<Endpoint>> {
     let mut endpoints = Vec::new();
@@ -39,7 +41,7 @@ pub(super) async fn start(
         "0"
     };
     if let Some(address) = address(wanted)? {
-        endpoints.push(secured_metrics(address, metrics, tls, stop).await?);
+        endpoints.push(secured_metrics(address, metrics, tls, guard, stop).await?);
     }
     Ok(endpoints)
 }
@@ -59,6 +61,7 @@ async fn secured_metrics(
     address: SocketAddr,
     metrics: &Metrics,
     tls: &TlsSettings,
+    guard: Option<Guard>,
     stop: &CancellationToken,
 ) -> anyhow::Result<Endpoint> {
     let mut registry = Registry::default();
@@ -78,6 +81,10 @@ async fn secured_metrics(
     let tls = daemon::tls::server_config(certificate, &options).context("failed to set up TLS")?;
     let listener = listen(address).await?;
     let router = daemon::metrics::router(Arc::new(registry));
+    let router = match guard {
+        Some(guard) => guard.protect(router),
+        None => router,
+    };
     let server = daemon::serve::serve(listener, Some(tls), router, stop.clone());
     Ok(tokio::spawn(server))
 }

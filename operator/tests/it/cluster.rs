@@ -30,6 +30,7 @@ use wait_timeout::ChildExt as _;
 pub(crate) const NAMESPACE: &str = "numaresources";
 const WITHIN: Duration = Duration::from_mins(1);
 const HEALTH_PORT: u16 = 8081;
+const METRICS_PORT: u16 = 8080;
 
 /// Waits for the result of `work`; panics after a minute.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -177,6 +178,19 @@ impl Cluster {
     /// Returns the address of the operator's health endpoint.
     pub(crate) fn health(&self) -> SocketAddrV4 {
         SocketAddrV4::new(self.addresses.control_plane(), HEALTH_PORT)
+    }
+
+    /// Returns an address where the operator can serve its metrics.
+    pub(crate) fn metrics(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.addresses.control_plane(), METRICS_PORT)
+    }
+
+    /// Returns a token of an account of the operator's namespace.
+    pub(crate) async fn token(&self, account: &str) -> String {
+        let kubeconfig = self.server.account_kubeconfig(NAMESPACE, account).await;
+        let kubeconfig = serde_json::to_value(kubeconfig.unwrap()).unwrap();
+        let token = &kubeconfig["users"][0]["user"]["token"];
+        token.as_str().unwrap().to_owned()
     }
 
     /// Kills the operator without warning, like a power failure.

@@ -17,6 +17,7 @@ mod fuzz;
 mod idle;
 mod images;
 mod installation;
+mod metrics;
 mod mixed;
 mod openshift;
 mod scheduler;

@@ -241,6 +241,11 @@ const FLAGS: &[Flag] = &[
         |config| &mut config.topology_exporter.metrics_tls.key_file,
     ),
     switch(
+        "metrics-auth",
+        "serve metrics only to those whom the API server lets read them (TokenReview, SubjectAccessReview)",
+        |config| &mut config.topology_exporter.metrics_auth,
+    ),
+    switch(
         "metrics-want-cli-auth",
         "ask clients for a certificate and verify it",
         |config| &mut config.topology_exporter.metrics_tls.want_cli_auth,

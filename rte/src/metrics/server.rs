@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use daemon::guard::Guard;
 use daemon::tls;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -36,12 +37,13 @@ pub(crate) enum Error {
     NoAuthorities,
 }
 
-/// Serves metrics and `checks` until `stop` is cancelled. Returns `None` when metrics are disabled, or when the port cannot be bound: that
-/// is logged, and the exporter works without metrics.
+/// Serves metrics and `checks` until `stop` is cancelled. A guard says who may read the metrics; without one everybody may. Returns `None` when
+/// metrics are disabled, or when the port cannot be bound: that is logged, and the exporter works without metrics.
 pub(crate) async fn start(
     config: &TopologyExporter,
     registry: Registry,
     checks: daemon::admin::Checks,
+    guard: Option<Guard>,
     stop: CancellationToken,
 ) -> Result<Option<JoinHandle<()>>, Error> {
     let tls = match config.metrics_mode {
@@ -67,8 +69,13 @@ pub(crate) async fn start(
             return Ok(None);
         }
     };
-    tracing::info!(%address, port, tls = tls.is_some(), "Serving metrics");
+    let (secure, guarded) = (tls.is_some(), guard.is_some());
+    tracing::info!(%address, port, tls = secure, guarded, "Serving metrics");
     let router = daemon::metrics::router(Arc::new(registry)).merge(checks.router());
+    let router = match guard {
+        Some(guard) => guard.protect(router),
+        None => router,
+    };
     let server = daemon::serve::serve(listener, tls, router, stop);
     Ok(Some(tokio::spawn(server)))
 }
@@ -207,6 +214,7 @@ mod tests {
             &config,
             Registry::default(),
             daemon::admin::Checks::new(),
+            None,
             CancellationToken::new(),
         )
         .await;

@@ -10,6 +10,7 @@ mod flaws;
 mod fuzz;
 mod kubectl;
 mod kubelet;
+mod metrics_readers;
 mod own_node;
 mod process;
 mod publish;

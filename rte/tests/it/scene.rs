@@ -199,11 +199,16 @@ impl Metrics {
 
     /// Returns the whole answer; an empty text when nothing listens.
     pub(crate) async fn ask(&self, path: &str) -> String {
+        self.ask_with(path, "").await
+    }
+
+    /// Like [`Self::ask`], with these lines in the head of the request.
+    pub(crate) async fn ask_with(&self, path: &str, head: &str) -> String {
         let asked = async {
             let mut text = String::new();
             let address = (self.0.control_plane(), Self::PORT);
             if let Ok(mut stream) = TcpStream::connect(address).await {
-                let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+                let request = format!("GET {path} HTTP/1.0\r\n{head}\r\n");
                 stream.write_all(request.as_bytes()).await.unwrap();
                 stream.read_to_string(&mut text).await.unwrap();
             }

@@ -101,7 +101,9 @@ async fn build(root: &Path, profile_dir: &Path, progress: impl Fn(&str)) -> Resu
         .and_then(|name| name.to_str())
         .unwrap_or("debug");
     let mut cargo = Command::from(programs::cargo::command());
-    cargo.arg("build").arg("--bins").current_dir(root);
+    cargo
+        .args(["build", "--locked", "--bins"])
+        .current_dir(root);
     for package in PACKAGES {
         cargo.args(["-p", package]);
     }

@@ -1,4 +1,4 @@
-//! Looking into pods: running commands in their containers, and reading their metrics.
+//! Looking into pods: running commands in their containers.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -6,7 +6,6 @@ use kube::api::{Api, AttachParams};
 use tokio::io::AsyncReadExt as _;
 
 use crate::context::Context;
-use crate::recorder::PollResult;
 use crate::step::StepError;
 
 /// The result of a command in a container.
@@ -50,41 +49,5 @@ impl Context {
         }
         output.succeeded = status.is_some_and(|status| status.status.as_deref() == Some("Success"));
         Ok(output)
-    }
-
-    /// Waits until the metrics of a pod contain all of these fragments. They are read through the API server.
-    pub async fn metrics_have(
-        &self,
-        pod: &Pod,
-        (scheme, port): (&str, u16),
-        fragments: &[&str],
-    ) -> Result<(), StepError> {
-        self.until(
-            &format!("metrics over {scheme} have {}", fragments.join(", ")),
-            self.deadlines().settled,
-            async || {
-                let text = self.metrics(pod, scheme, port).await?;
-                let missing = fragments.iter().find(|fragment| !text.contains(**fragment));
-                Ok(match missing {
-                    None => PollResult::Ready(()),
-                    Some(fragment) => {
-                        PollResult::NotYet(format!("no {fragment} in {} bytes", text.len()))
-                    }
-                })
-            },
-        )
-        .await
-    }
-
-    async fn metrics(&self, pod: &Pod, scheme: &str, port: u16) -> Result<String, StepError> {
-        let url = format!(
-            "/api/v1/namespaces/{}/pods/{scheme}:{}:{port}/proxy/metrics",
-            pod.namespace().unwrap_or_default(),
-            pod.name_any()
-        );
-        let request = http::Request::get(&url)
-            .body(Vec::new())
-            .map_err(|error| StepError::fail(format!("{url}: {error}")))?;
-        Ok(self.client().request_text(request).await?)
     }
 }

@@ -6,6 +6,7 @@ use kube::ResourceExt;
 use serde::Deserialize;
 
 use crate::context::Context;
+use crate::context::metrics::Endpoint;
 use crate::context::stack::Component;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::registry::scenario;
@@ -101,12 +102,13 @@ async fn operator_counts_its_work(ctx: &Context) -> Result<(), StepError> {
             Err(StepError::mismatch("pods of the operator", 1, pods.len()))
         })
         .await?;
+    let reader = ctx.metrics_reader().await?;
     for controller in [names::OPERATOR_CR, names::SCHEDULER_CR] {
         let sample =
             format!("workqueue_adds_total{{controller=\"{controller}\",name=\"{controller}\"}}");
         ctx.step(
             format!("it counts what {controller} has to do"),
-            ctx.metrics_have(&pods[0], ("https", 8080), &[&sample]),
+            ctx.metrics_have(&reader, &pods[0], Endpoint::Https(8080), &[&sample]),
         )
         .await?;
     }
@@ -118,10 +120,12 @@ async fn exporters_count_their_writes(ctx: &Context) -> Result<(), StepError> {
         "rte_noderesourcetopology_writes_total",
         "rte_wakeup_delay_milliseconds",
     ];
+    let reader = ctx.metrics_reader().await?;
+    let endpoint = Endpoint::Https(api::metrics::RTE_PORT);
     for pod in ctx.exporters().await? {
         ctx.step(
             format!("{} counts its writes", pod.name_any()),
-            ctx.metrics_have(&pod, ("https", api::metrics::RTE_PORT), &wanted),
+            ctx.metrics_have(&reader, &pod, endpoint, &wanted),
         )
         .await?;
     }

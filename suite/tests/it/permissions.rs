@@ -22,10 +22,10 @@ use testbed::permissions::{self, Findings, Permission, RequiredPermission};
 
 use crate::harness::{eventually, run_scenarios};
 
-/// Placement, preemption, elections, and exporters that are created and deleted: what uses each right once.
-const FOCUS: &str = "^(fundamentals/all-gu|preempt/default-vs-snc|sched/replicas-1|rtetols/on-cr-creation|unsched/ds-one-node-fits)$";
+/// Placement, preemption, elections, exporters that are created and deleted, and readers of metrics: what uses each right once.
+const FOCUS: &str = "^(fundamentals/all-gu|metrics/rte|preempt/default-vs-snc|sched/replicas-1|rtetols/on-cr-creation|unsched/ds-one-node-fits)$";
 /// More of the same, to find requests that are refused.
-const MORE: &str = "^(fundamentals/all-gu|preempt/|sched/replicas-1|rtetols/|unsched/)";
+const MORE: &str = "^(fundamentals/all-gu|metrics/|preempt/|sched/replicas-1|rtetols/|unsched/)";
 /// Workers, half of them with each scope.
 const WORKERS: usize = 4;
 /// Longer than the installation of the stack takes.

@@ -11,6 +11,7 @@ mod containerd;
 mod controllers;
 mod disturbed;
 mod embedded_node;
+mod embedded_privacy;
 mod faults;
 mod kubectl;
 mod kubelet;

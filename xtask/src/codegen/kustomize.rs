@@ -27,7 +27,10 @@ pub(super) fn files(definitions: &[File]) -> anyhow::Result<Vec<File>> {
     ];
     for (directory, objects) in [
         ("network-policies", policies),
-        ("monitoring", operator::monitoring(names::NAMESPACE)),
+        (
+            "monitoring",
+            operator::monitoring::objects(names::NAMESPACE),
+        ),
         ("user-roles", roles),
     ] {
         let name = format!("{directory}.yaml");

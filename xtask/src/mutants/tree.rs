@@ -152,6 +152,7 @@ impl Tree {
         let output = cargo::command()
             .args([
                 command,
+                "--locked",
                 "--quiet",
                 "--bins",
                 "-p",

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use kube_cel::{CompiledSchema, ErrorKind, ValidationError, Validator};
 use serde_json::{Value, json};
 
+use super::room;
 use super::source::with_optional_old_self;
 use crate::failure::{Cause, NO_PATH};
 
@@ -31,13 +32,24 @@ pub(crate) struct Rules {
     additional: Option<Box<Rules>>,
     /// Keys that identify the items of a list.
     keys: Vec<String>,
+    /// Whether all rules fit on the stack of every thread.
+    are_small: bool,
 }
 
 impl Rules {
     /// Compiles the rules of a schema. A definition with rules that do not compile is refused before.
     pub(crate) fn compile(schema: &Value) -> Self {
+        let are_small = are_small(schema);
+        let compiled = room::work_on(are_small, || Self::compiled(schema));
+        Self {
+            are_small,
+            ..compiled
+        }
+    }
+
+    fn compiled(schema: &Value) -> Self {
         let inner = |schema: &Value| {
-            Some(Box::new(Self::compile(schema))).filter(|rules| !rules.is_empty())
+            Some(Box::new(Self::compiled(schema))).filter(|rules| !rules.is_empty())
         };
         let properties = schema["properties"].as_object().into_iter().flatten();
         let keys = schema["x-kubernetes-list-map-keys"]
@@ -47,12 +59,13 @@ impl Rules {
         Self {
             own: compile_own(schema),
             properties: properties
-                .map(|(name, schema)| (name.clone(), Self::compile(schema)))
+                .map(|(name, schema)| (name.clone(), Self::compiled(schema)))
                 .filter(|(_, rules)| !rules.is_empty())
                 .collect(),
             items: schema.get("items").and_then(inner),
             additional: schema.get("additionalProperties").and_then(inner),
             keys: keys.filter_map(Value::as_str).map(str::to_owned).collect(),
+            are_small: true,
         }
     }
 
@@ -66,9 +79,11 @@ impl Rules {
 
     /// Returns the violated rules of an object; transition rules use the old value `before`.
     pub(crate) fn validate(&self, before: Option<&Value>, object: &Value) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        self.walk(before, object, "", &mut causes);
-        causes
+        room::work_on(self.are_small, || {
+            let mut causes = Vec::new();
+            self.walk(before, object, "", &mut causes);
+            causes
+        })
     }
 
     fn walk(&self, before: Option<&Value>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
@@ -120,6 +135,20 @@ impl Rules {
         }
         let mut known = before?.as_array()?.iter();
         known.find(|known| self.keys.iter().all(|key| known.get(key) == item.get(key)))
+    }
+}
+
+/// Returns whether all expressions of a schema and of its parts are small.
+fn are_small(schema: &Value) -> bool {
+    match schema {
+        Value::Object(words) => words.iter().all(|(word, inner)| match inner {
+            Value::String(text) if word == "rule" || word == "messageExpression" => {
+                room::is_small(text)
+            }
+            inner => are_small(inner),
+        }),
+        Value::Array(list) => list.iter().all(are_small),
+        _ => true,
     }
 }
 
@@ -261,5 +290,62 @@ mod tests {
         );
         assert!(broken(Some(&before), &before).is_empty());
         assert!(broken(None, &before).is_empty());
+    }
+
+    mod fuzz {
+        use super::*;
+
+        /// What definitions have: comparisons, functions of lists, maps and texts, optional and old values, amounts and addresses.
+        const EXPRESSIONS: &[&str] = &[
+            "self.a <= self.b && self.list.all(i, i.k.size() < 9)",
+            "has(self.c) ? self.c.matches('^[a-z]+$') : true",
+            "self.list.map(i, i.v).sum() < 100 && self.list.exists_one(i, i.k == 'x')",
+            "self.map.exists(k, k.startsWith('a') && self.map[k] != '')",
+            "self.a >= oldSelf.a || oldSelf.list.size() == 0",
+            "quantity(self.c).isGreaterThan(quantity('1Gi')) && isQuantity(self.c)",
+            "cidr('10.0.0.0/8').containsIP(ip(self.c)) && duration('1h') > duration(self.c)",
+            "string(self.a) + self.c.replace('a', 'b').split(',').join('-')",
+            "self.list.filter(i, i.v > 1).map(i, [i.k, i.k]).isSorted() || self.list[0].v / self.a == 0",
+        ];
+
+        fn are_endless(schema: &Value) -> bool {
+            match schema {
+                Value::Object(words) => words.values().any(are_endless),
+                Value::Array(list) => list.iter().any(are_endless),
+                Value::String(text) => room::refusal(text).is_some(),
+                _ => false,
+            }
+        }
+
+        #[test]
+        fn no_rule_and_no_value_stops_the_validator() {
+            let value = json!({"spec": {"a": 1, "b": 2, "c": "abc", "list": [{"k": "x", "v": 1}, {"k": "y", "v": 2}], "map": {"a": "b"}}});
+            ::fuzz::run(file!(), |input| {
+                let rule = ::fuzz::mutate::text(input.choose(EXPRESSIONS)?, input)?;
+                let message = ::fuzz::mutate::text(input.choose(EXPRESSIONS)?, input)?;
+                let item = json!({"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}});
+                let mut schema = json!({"type": "object", "properties": {"spec": {
+                    "type": "object",
+                    "x-kubernetes-validations": [{"rule": rule, "messageExpression": message, "optionalOldSelf": input.arbitrary::<bool>()?}],
+                    "properties": {
+                        "a": {"type": "integer"}, "b": {"type": "integer"}, "c": {"type": "string"},
+                        "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item},
+                        "map": {"type": "object", "additionalProperties": {"type": "string"}},
+                    },
+                }}});
+                ::fuzz::mutate::document(&mut schema, input)?;
+                let (mut before, mut now) = (value.clone(), value.clone());
+                ::fuzz::mutate::document(&mut before, input)?;
+                ::fuzz::mutate::document(&mut now, input)?;
+                // definitions with other ones are refused
+                if are_endless(&schema) {
+                    return Ok(());
+                }
+                let rules = Rules::compile(&schema);
+                drop(rules.validate(None, &now));
+                drop(rules.validate(Some(&before), &now));
+                Ok(())
+            });
+        }
     }
 }

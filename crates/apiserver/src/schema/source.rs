@@ -10,6 +10,36 @@ struct Token {
     column: usize,
 }
 
+/// How large an expression is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// Deepest nesting: brackets within brackets, and choices, the last part of which may be another choice.
+    pub(crate) depth: usize,
+    /// Number of tokens.
+    pub(crate) tokens: usize,
+}
+
+impl Size {
+    /// Returns the size of an expression.
+    pub(crate) fn of(text: &str) -> Self {
+        let tokens = tokens(text);
+        let (mut depth, mut open, mut choices) = (0, 0_usize, 0);
+        for token in &tokens {
+            match token.text.as_str() {
+                "?" => choices += 1,
+                "(" | "[" | "{" => open += 1,
+                ")" | "]" | "}" => open = open.saturating_sub(1),
+                _ => {}
+            }
+            depth = depth.max(open + choices);
+        }
+        Self {
+            depth,
+            tokens: tokens.len(),
+        }
+    }
+}
+
 /// The tokens of an expression, read from left to right in the order in which its tree is walked.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {

@@ -382,4 +382,33 @@ mod tests {
     fn durations_are_written_as_in_go(#[case] nanoseconds: i64, #[case] text: &str) {
         assert_eq!(duration(nanoseconds), text);
     }
+
+    mod fuzz {
+        use super::*;
+
+        #[test]
+        fn no_message_stops_the_reader() {
+            let label = field(11, &[field(1, b"app"), field(2, b"a")].concat());
+            let meta = [field(1, b"name"), field(3, b"ns"), label].concat();
+            let amount = [field(1, b"cpu"), field(2, &field(1, b"1500m"))].concat();
+            let resources = field(8, &field(1, &amount));
+            let container = [field(1, b"app"), field(2, b"image"), resources].concat();
+            let raw = [field(1, &meta), field(2, &field(2, &container))].concat();
+            let seed = body("v1", "Pod", &raw);
+            assert!(decode(&seed).is_ok(), "{:?}", decode(&seed));
+            ::fuzz::run(file!(), |input| {
+                let mut message = seed.clone();
+                for _ in 0..input.int_in_range(0..=8)? {
+                    let at = input.choose_index(message.len())?;
+                    match input.int_in_range(0..=3)? {
+                        0 => message.truncate(at.max(MAGIC.len())),
+                        1 => message.insert(at, input.arbitrary()?),
+                        _ => message[at] = input.arbitrary()?,
+                    }
+                }
+                drop(decode(&message));
+                Ok(())
+            });
+        }
+    }
 }

@@ -13,6 +13,8 @@ use tokio::net::TcpListener;
 
 use super::*;
 
+mod fuzz;
+
 const KUBECONFIG: &str = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "c",
     "clusters": [{"name": "k", "cluster": {"server": "https://one:6443"}}],
     "users": [{"name": "u", "user": {"token": "secret"}}],

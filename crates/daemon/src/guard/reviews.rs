@@ -1,19 +1,27 @@
-//! Asks the API server who sends a request and whether that user may send it. Answers are cached for a while.
+//! Asks the API server who sends a request and whether that user may send it. Answers are kept for a while; only some questions are asked at
+//! the same time, and each has a deadline.
 
-use std::collections::HashMap;
-use std::hash::Hash;
-use std::time::{Duration, Instant};
+use std::fmt::Debug;
+use std::time::Duration;
 
+use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
-use kube::Client;
 use kube::api::{Api, PostParams};
-use parking_lot::Mutex;
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
-/// Maximum number of cached answers of each kind.
-const MAX_CACHED_ANSWERS: usize = 1024;
+use super::answers::{Answers, Question};
+
+/// Maximum number of questions that the API server has to answer at the same time.
+pub(super) const MOST_REVIEWS: usize = 8;
+/// How long a question may wait and its answer take. A client of metrics gives up after about this time, too.
+pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 /// Members of this group may do everything, without a review.
 pub(super) const MASTERS: &str = "system:masters";
 
@@ -22,21 +30,46 @@ pub(super) const MASTERS: &str = "system:masters";
 pub struct Lifetimes {
     /// Which user a token belongs to.
     pub user: Duration,
+    /// That a token belongs to nobody.
+    pub nobody: Duration,
     /// That a user may do something.
     pub allowed: Duration,
     /// That a user may not do something.
     pub refused: Duration,
 }
 
+impl Lifetimes {
+    /// Those of Kubernetes' controllers (controller-runtime), which answer fewer clients than kube-scheduler, and these more often.
+    pub const OF_CONTROLLERS: Self = Self {
+        user: Duration::from_mins(1),
+        nobody: Duration::from_secs(10),
+        allowed: Duration::from_mins(5),
+        refused: Duration::from_secs(30),
+    };
+}
+
+/// Those of kube-scheduler.
 impl Default for Lifetimes {
     fn default() -> Self {
         let all = Duration::from_secs(10);
         Self {
             user: all,
+            nobody: all,
             allowed: all,
             refused: all,
         }
     }
+}
+
+/// A question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("the API server did not answer within {} s", DEADLINE.as_secs())]
+    Overdue,
+    #[error("the API server refused the review")]
+    Refused(#[from] kube::Error),
+    #[error("the question cannot be written as JSON")]
+    Unwritable(#[from] serde_json::Error),
 }
 
 /// The API server's answers.
@@ -44,8 +77,9 @@ pub(super) struct Reviews {
     authentication: Client,
     authorization: Client,
     lifetimes: Lifetimes,
-    users: Answers<String, UserInfo>,
-    rights: Answers<(String, String, String), bool>,
+    users: Answers<Option<UserInfo>>,
+    rights: Answers<bool>,
+    places: Semaphore,
 }
 
 impl Reviews {
@@ -57,14 +91,12 @@ impl Reviews {
             lifetimes,
             users: Answers::default(),
             rights: Answers::default(),
+            places: Semaphore::new(MOST_REVIEWS),
         }
     }
 
     /// Returns the user that a token belongs to; `None` when it is nobody's.
-    pub(super) async fn user(&self, token: &str) -> kube::Result<Option<UserInfo>> {
-        if let Some(user) = self.users.get(&token.to_owned()) {
-            return Ok(Some(user));
-        }
+    pub(super) async fn user(&self, token: &str) -> Result<Option<UserInfo>, Error> {
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: Some(token.to_owned()),
@@ -72,18 +104,20 @@ impl Reviews {
             },
             ..TokenReview::default()
         };
-        let reviews = Api::<TokenReview>::all(self.authentication.clone());
-        let answer = reviews.create(&PostParams::default(), &review).await?;
-        let status = answer.status.unwrap_or_default();
-        match status.user {
-            Some(user) if status.authenticated == Some(true) => {
-                let lifetime = self.lifetimes.user;
-                self.users.insert(token.to_owned(), user.clone(), lifetime);
-                Ok(Some(user))
-            }
-            // not cached: the token may become valid at any moment
-            _ => Ok(None),
-        }
+        let question = Question::of(&review)?;
+        let ask = async {
+            let answer = self.send(&self.authentication, &review).await?;
+            let status = answer.status.unwrap_or_default();
+            let user = status
+                .user
+                .filter(|_| status.authenticated == Some(true) && status.error.is_none());
+            let lifetime = match &user {
+                Some(_) => self.lifetimes.user,
+                None => self.lifetimes.nobody,
+            };
+            Ok((user, lifetime))
+        };
+        in_time(self.users.get_or_ask(question, ask)).await
     }
 
     /// Returns whether a user may send requests with this verb to this path.
@@ -92,14 +126,9 @@ impl Reviews {
         user: &UserInfo,
         verb: &str,
         path: &str,
-    ) -> kube::Result<bool> {
+    ) -> Result<bool, Error> {
         if user.groups.iter().flatten().any(|group| group == MASTERS) {
             return Ok(true);
-        }
-        let name = user.username.clone().unwrap_or_default();
-        let question = (name, verb.to_owned(), path.to_owned());
-        if let Some(answer) = self.rights.get(&question) {
-            return Ok(answer);
         }
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
@@ -115,48 +144,38 @@ impl Reviews {
             },
             ..SubjectAccessReview::default()
         };
-        let reviews = Api::<SubjectAccessReview>::all(self.authorization.clone());
-        let answer = reviews.create(&PostParams::default(), &review).await?;
-        let allowed = answer.status.is_some_and(|status| status.allowed);
-        let lifetime = if allowed {
-            self.lifetimes.allowed
-        } else {
-            self.lifetimes.refused
+        let question = Question::of(&review)?;
+        let ask = async {
+            let answer = self.send(&self.authorization, &review).await?;
+            let allowed = answer.status.is_some_and(|status| status.allowed);
+            let lifetime = if allowed {
+                self.lifetimes.allowed
+            } else {
+                self.lifetimes.refused
+            };
+            Ok((allowed, lifetime))
         };
-        self.rights.insert(question, allowed, lifetime);
-        Ok(allowed)
+        in_time(self.rights.get_or_ask(question, ask)).await
+    }
+
+    /// Sends a review as soon as there is a place for it.
+    async fn send<R>(&self, client: &Client, review: &R) -> Result<R, Error>
+    where
+        R: Resource<DynamicType = (), Scope = ClusterResourceScope>
+            + Serialize
+            + DeserializeOwned
+            + Clone
+            + Debug,
+    {
+        // the semaphore is never closed
+        let _place = self.places.acquire().await.map_err(|_| Error::Overdue)?;
+        let reviews = Api::<R>::all(client.clone());
+        Ok(reviews.create(&PostParams::default(), review).await?)
     }
 }
 
-/// Cached answers, with the time until which each is valid.
-#[derive(Debug)]
-struct Answers<K, V>(Mutex<HashMap<K, (Instant, V)>>);
-
-impl<K, V> Default for Answers<K, V> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<K: Hash + Eq, V: Clone> Answers<K, V> {
-    fn get(&self, question: &K) -> Option<V> {
-        let answers = self.0.lock();
-        let (until, answer) = answers.get(question)?;
-        (Instant::now() < *until).then(|| answer.clone())
-    }
-
-    fn insert(&self, question: K, answer: V, lifetime: Duration) {
-        let now = Instant::now();
-        let Some(until) = now.checked_add(lifetime) else {
-            return;
-        };
-        let mut answers = self.0.lock();
-        if answers.len() >= MAX_CACHED_ANSWERS {
-            answers.retain(|_, (until, _)| now < *until);
-        }
-        // when the cache is full, further answers are not kept, and their questions go to the API server each time
-        if answers.len() < MAX_CACHED_ANSWERS {
-            answers.insert(question, (until, answer));
-        }
-    }
+async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    timeout(DEADLINE, answer)
+        .await
+        .map_err(|_| Error::Overdue)?
 }

@@ -7,7 +7,7 @@ use api::{names, nrt, openshift};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
 use crate::platform::Platform;
-use crate::rbac::{named_rule, rule};
+use crate::rbac::{named_rule, reviews, rule};
 use crate::{rte, scheduler};
 
 const READ: &[&str] = &["get", "list", "watch"];
@@ -45,6 +45,8 @@ fn everywhere() -> Vec<PolicyRule> {
         "validatingadmissionpolicies",
         "validatingadmissionpolicybindings",
     ];
+    // who reads the metrics
+    let [tokens, access] = reviews();
     vec![
         // the nodes of a pool, and those that determine the number of schedulers
         rule(&[""], &["nodes"], FOLLOW),
@@ -68,6 +70,8 @@ fn everywhere() -> Vec<PolicyRule> {
         ),
         // to find out whether this is an OpenShift
         rule(&[CONFIG], &["clusterversions"], &["list"]),
+        tokens,
+        access,
         rule(&[api::operator::GROUP], &crs, READ),
         rule(
             &[api::operator::GROUP],

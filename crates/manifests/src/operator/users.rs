@@ -1,7 +1,7 @@
 //! Roles that an administrator may bind to those who edit or only look at the custom resources, with the original's names (operator.md 6.7).
 //! They are optional, and no role of Kubernetes includes them.
 
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 
 use crate::rbac::{cluster_role, rule};
 
@@ -20,6 +20,16 @@ pub fn roles() -> Vec<ClusterRole> {
             ]
         })
         .collect()
+}
+
+/// Returns the role of those who may read the metrics of operator, exporters and scheduler.
+pub fn metrics_reader(name: &str) -> ClusterRole {
+    let metrics = PolicyRule {
+        non_resource_urls: Some(vec!["/metrics".into()]),
+        verbs: vec!["get".into()],
+        ..PolicyRule::default()
+    };
+    cluster_role(name, vec![metrics])
 }
 
 fn role(resource: &str, user: &str, verbs: &[&str]) -> ClusterRole {

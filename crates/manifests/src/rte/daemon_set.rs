@@ -210,6 +210,10 @@ fn args(options: &Options, pool: &Pool) -> Flags {
     }
     flags.set("-v", &options.log_level.verbosity().to_string());
     flags.set("--metrics-mode", "httptls");
+    // an image that the administrator chose may be the original's, which ends at a flag that it does not know
+    if options.image.is_own {
+        flags.switch_on("--metrics-auth");
+    }
     for (name, value) in [
         ("--metrics-tls-min-version", &options.tls.min_version),
         ("--metrics-tls-cipher-suites", &options.tls.cipher_suites),

@@ -3,7 +3,7 @@
 use api::nrt;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use crate::rbac::{named_rule, rule};
+use crate::rbac::{named_rule, reviews, rule};
 
 const READ: &[&str] = &["get", "list", "watch"];
 const COORDINATION: &str = "coordination.k8s.io";
@@ -27,6 +27,7 @@ pub fn cluster_role(lease: &str) -> Vec<PolicyRule> {
         "csistoragecapacities",
         "volumeattachments",
     ];
+    let [tokens, access] = reviews();
     vec![
         rule(
             &["", "events.k8s.io"],
@@ -58,12 +59,8 @@ pub fn cluster_role(lease: &str) -> Vec<PolicyRule> {
             &["get", "list", "update", "watch"],
         ),
         rule(&[COORDINATION], &["leasecandidates"], &all),
-        rule(&["authentication.k8s.io"], &["tokenreviews"], &["create"]),
-        rule(
-            &["authorization.k8s.io"],
-            &["subjectaccessreviews"],
-            &["create"],
-        ),
+        tokens,
+        access,
         rule(&["storage.k8s.io"], &storage, READ),
         rule(
             &["resource.k8s.io"],

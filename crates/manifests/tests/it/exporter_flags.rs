@@ -37,6 +37,7 @@ fn default_arguments_are_those_of_the_reference_in_its_order() {
             "-v=2",
             "--pods-fingerprint",
             "--metrics-mode=httptls",
+            "--metrics-auth",
             "--metrics-tls-min-version=VersionTLS12",
             CIPHERS,
             "--refresh-node-resources",

@@ -357,6 +357,9 @@ fn image_of_the_administrators_choice_keeps_its_user_and_policy() {
     let container = &pod(&set)["containers"][0];
     assert_eq!(container["image"], "mine");
     assert_eq!(container.get("imagePullPolicy"), None);
+    // the original's exporter knows no such flag, and ends
+    let args = container["args"].as_array().unwrap();
+    assert!(!args.contains(&json!("--metrics-auth")), "{args:?}");
     for container in pod(&set)["containers"].as_array().unwrap() {
         let security = &container["securityContext"];
         assert_eq!(security["allowPrivilegeEscalation"], false, "{security}");
@@ -406,6 +409,8 @@ fn exporter_set_has_every_object_in_order() {
             {"apiGroups": ["topology.node.k8s.io"], "resources": ["noderesourcetopologies"], "verbs": ["create", "update", "patch", "get", "list"]},
             {"apiGroups": [""], "resources": ["nodes"], "verbs": ["watch", "list"]},
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["watch"]},
+            {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+            {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
         ])
     );
     assert_eq!(

@@ -26,7 +26,7 @@ fn installation_of_a_platform_is_as_it_was_reviewed(#[case] platform: Platform) 
             .iter()
             .map(to_value)
             .collect(),
-        operator::monitoring("ns"),
+        operator::monitoring::objects("ns"),
         rte::Set::new(&options(platform), &pools).objects(),
         scheduler::Set::new(&scheduler_options(platform))
             .unwrap()

@@ -104,7 +104,10 @@ fn operator_deployment_passes_environment_and_arguments() {
     };
     let deployment = to_value(&operator::Set::new(&options).deployment);
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
-    assert_eq!(container["args"], json!(["-v=4", "-platform=kubernetes"]));
+    assert_eq!(
+        container["args"],
+        json!(["-v=4", "-metrics-auth", "-platform=kubernetes"])
+    );
     assert_eq!(
         container["env"],
         json!([

@@ -145,3 +145,48 @@ proptest! {
         prop_assert_eq!(decode(&encoded, expected.keys().copied()), Ok(expected.clone()));
     }
 }
+
+mod fuzz {
+    use super::*;
+
+    #[test]
+    fn no_published_placement_stops_its_reader_and_what_is_accepted_is_written_alike() {
+        let names: Vec<String> = (0..8).map(|number| format!("pod-{number}")).collect();
+        ::fuzz::run(file!(), |input| {
+            let known = &names[..input.int_in_range(0..=names.len())?];
+            let containers = known.iter().map(|pod| Container {
+                namespace: "ns",
+                pod,
+                container: "c",
+            });
+            let mut placed = Vec::new();
+            for container in containers.clone() {
+                placed.push((container, input.int_in_range(0..=2)?));
+            }
+            let written = encode(placed, 3).unwrap();
+            let mut changed = Encoded {
+                metadata: ::fuzz::mutate::text(&written.metadata, input)?,
+                vectors: BTreeMap::new(),
+            };
+            for (node, vector) in &written.vectors {
+                let node = if input.ratio(1, 8)? {
+                    *input.choose(&[0, 3, 64, usize::MAX])?
+                } else {
+                    *node
+                };
+                let vector = ::fuzz::mutate::text(vector, input)?;
+                changed.vectors.insert(node, vector);
+            }
+            if let Ok(read) = decode(&changed, containers.clone()) {
+                let nodes = read.values().max().map_or(1, |last| last + 1);
+                let again = encode(read.clone(), nodes).unwrap();
+                assert_eq!(
+                    decode(&again, containers).as_ref(),
+                    Ok(&read),
+                    "{changed:?}"
+                );
+            }
+            Ok(())
+        });
+    }
+}

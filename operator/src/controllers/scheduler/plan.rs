@@ -346,4 +346,43 @@ mod tests {
             "cacheResyncPeriod: invalid duration \"soon\""
         );
     }
+
+    mod fuzz {
+        use serde_json::json;
+
+        use super::*;
+
+        #[test]
+        fn no_resource_stops_the_plan() {
+            let seed = json!({
+                "apiVersion": "nodetopology.openshift.io/v1", "kind": "NUMAResourcesScheduler",
+                "metadata": {"name": "numaresourcesscheduler", "uid": "u", "annotations": {"config.numa-operator.openshift.io/pause-reconciliation": "enabled"}},
+                "spec": {
+                    "imageSpec": "registry.example/scheduler@sha256:0123456789012345678901234567890123456789012345678901234567890123",
+                    "schedulerName": "topo", "logLevel": "Trace", "cacheResyncPeriod": "5s", "cacheResyncDebug": "DumpJSONFile",
+                    "schedulerInformer": "Dedicated", "cacheResyncDetection": "Relaxed", "scoringStrategy": {"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 1}]},
+                    "replicas": 2, "preemptionMode": "Enabled",
+                },
+            });
+            ::fuzz::run(file!(), |input| {
+                let Some(cr) = ::fuzz::object::<NumaResourcesScheduler>(&seed, input)? else {
+                    return Ok(());
+                };
+                let nodes = *input.choose(&[0, 1, 3, 5000])?;
+                for platform in [
+                    Platform::Kubernetes,
+                    Platform::OpenShift,
+                    Platform::HyperShift,
+                ] {
+                    let installation = Installation::example(platform);
+                    drop(admission(&cr, None, &installation.images));
+                    let informer = informer(&cr.spec, input.arbitrary()?);
+                    if let Ok(period) = resync_period(&cr.spec) {
+                        drop(objects(&cr, informer, period, nodes, &installation));
+                    }
+                }
+                Ok(())
+            });
+        }
+    }
 }

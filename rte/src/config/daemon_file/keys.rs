@@ -126,6 +126,7 @@ fn metrics(reader: &mut Reader<'_>, exporter: &mut TopologyExporter) -> Result<(
         &mut exporter.metrics_mode,
         MetricsMode::parse,
     )?;
+    reader.boolean("topologyExporter.metricsAuth", &mut exporter.metrics_auth)?;
     reader.integer(METRICS_PORT, &mut exporter.metrics_port)?;
     reader.string(METRICS_ADDRESSES[0], &mut exporter.metrics_address)?;
     reader.string(METRICS_ADDRESSES[1], &mut exporter.metrics_address)?;

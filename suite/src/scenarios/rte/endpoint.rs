@@ -1,8 +1,9 @@
 //! Metrics: those of the stack over TLS, and those of our own exporter without TLS, because the operator has no such setting. They are read
-//! through the API server's proxy, where the original's suite runs `curl` in the exporter's container.
+//! over a forwarded port, where the original's suite runs `curl` in the exporter's container.
 
 use super::{NEEDS, own};
 use crate::context::Context;
+use crate::context::metrics::Endpoint;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::registry::scenario;
@@ -34,10 +35,16 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 async fn over_tls(ctx: &Context) -> Result<(), StepError> {
+    let reader = ctx.metrics_reader().await?;
     for pod in ctx.exporters().await? {
         ctx.step(
             "an exporter of the stack has metrics over https",
-            ctx.metrics_have(&pod, ("https", api::metrics::RTE_PORT), &FRAGMENTS),
+            ctx.metrics_have(
+                &reader,
+                &pod,
+                Endpoint::Https(api::metrics::RTE_PORT),
+                &FRAGMENTS,
+            ),
         )
         .await?;
     }
@@ -61,9 +68,10 @@ async fn without_tls(ctx: &Context) -> Result<(), StepError> {
             Ok(pod)
         })
         .await?;
+    let reader = ctx.metrics_reader().await?;
     ctx.step(
         "it has metrics over http",
-        ctx.metrics_have(&pod, ("http", own::METRICS_PORT), &FRAGMENTS),
+        ctx.metrics_have(&reader, &pod, Endpoint::Http(own::METRICS_PORT), &FRAGMENTS),
     )
     .await
 }
@@ -78,9 +86,15 @@ async fn writes_are_counted(ctx: &Context) -> Result<(), StepError> {
     })
     .await?;
     let pod = ctx.exporter_on(&node).await?;
+    let reader = ctx.metrics_reader().await?;
     ctx.step(
         "its node's exporter has counted writes",
-        ctx.metrics_have(&pod, ("https", api::metrics::RTE_PORT), &[WRITES]),
+        ctx.metrics_have(
+            &reader,
+            &pod,
+            Endpoint::Https(api::metrics::RTE_PORT),
+            &[WRITES],
+        ),
     )
     .await
 }

@@ -2,7 +2,6 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -23,11 +22,10 @@ use serde_json::{Value, json};
 use testbed::eventually;
 
 use super::harness::kubectl;
+use crate::embedded_privacy::seen_by_another_user;
 
 const IMAGE: &str = "localhost/numaresources/stack:dev";
 const DEADLINE: Duration = Duration::from_mins(1);
-/// ID of a user and a group without rights.
-const NOBODY: u32 = 65534;
 
 pub(super) async fn guaranteed_pods_get_cpus_of_one_zone_and_the_third_is_refused(
     cluster: &LocalCluster,
@@ -71,18 +69,7 @@ pub(super) async fn guaranteed_pods_get_cpus_of_one_zone_and_the_third_is_refuse
 pub(super) fn another_user_of_the_machine_reaches_nothing(cluster: &LocalCluster) {
     let (above, dir) = (cluster.dir().parent().unwrap(), cluster.dir());
     fs_err::set_permissions(above, Permissions::from_mode(0o755)).unwrap();
-    let found = Command::new("find")
-        .arg(dir)
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .output()
-        .unwrap();
-    let listed = String::from_utf8(found.stdout).unwrap();
-    assert_eq!(
-        listed.trim(),
-        dir.display().to_string(),
-        "files that others see"
-    );
+    assert_eq!(seen_by_another_user(dir), [dir]);
 
     // nobody knows passwords here, but without one kubectl asks for it
     let ask = |server: String, path: &str| {

@@ -146,4 +146,37 @@ mod tests {
         assert_eq!(for_hosted_pool("b", &all), None);
         assert_eq!(for_hosted_pool("c", &all), None);
     }
+
+    mod fuzz {
+        use super::*;
+
+        #[test]
+        fn no_configuration_of_kubelets_stops_the_reader() {
+            let config = json!({
+                "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "KubeletConfig", "metadata": {"name": "k", "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": {
+                    "machineConfigPoolSelector": {"matchLabels": {"a": ""}, "matchExpressions": [{"key": "b", "operator": "NotIn", "values": ["c"]}]},
+                    "kubeletConfig": {
+                        "topologyManagerPolicy": "restricted", "topologyManagerScope": "pod", "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "8"},
+                        "cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"}, "memoryManagerPolicy": "Static",
+                        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}], "reservedSystemCPUs": "0,4", "maxPods": 7,
+                    },
+                },
+            });
+            let pool = json!({"metadata": {"name": "p", "labels": {"a": ""}}, "spec": {"nodeSelector": {"matchLabels": {"w": ""}}}});
+            ::fuzz::run(file!(), |input| {
+                let mut changed = config.clone();
+                ::fuzz::mutate::document(&mut changed, input)?;
+                let text = ::fuzz::mutate::text(&changed.to_string(), input)?;
+                let map = json!({"metadata": {"labels": {labels::HYPERSHIFT_NODE_POOL: "p"}}, "data": {CONFIG_KEY_OF_HOSTED: text}});
+                let map = serde_json::from_value(map).unwrap();
+                drop(for_hosted_pool("p", &[map]));
+                let pool = ::fuzz::object::<MachineConfigPool>(&pool, input)?;
+                if let (Some(pool), Ok(config)) = (pool, serde_json::from_value(changed)) {
+                    drop(for_machine_config_pool(&pool, &[config]));
+                }
+                Ok(())
+            });
+        }
+    }
 }

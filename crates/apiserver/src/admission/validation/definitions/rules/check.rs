@@ -8,6 +8,7 @@ use kube_cel::cel::parser::{Expression, Parser};
 use super::cost;
 use super::functions::{self, NAMESPACES, TYPES};
 use super::types::Type;
+use crate::schema::room;
 use crate::schema::source::{Position, Source, show};
 
 mod loops;
@@ -39,6 +40,15 @@ impl<'a> Checker<'a> {
         of_self: &Type,
         optional: bool,
     ) -> Result<CompiledRule, String> {
+        if let Some(why) = room::refusal(text) {
+            return Err(why);
+        }
+        room::work_on(room::is_small(text), || {
+            Self::compiled(text, of_self, optional)
+        })
+    }
+
+    fn compiled(text: &'a str, of_self: &Type, optional: bool) -> Result<CompiledRule, String> {
         let parsed = Parser::new().enable_optional_syntax(true).parse(text);
         let expression = parsed.map_err(|errors| {
             let shown = errors.errors.iter().map(|error| {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use kube_cel::cel::parser::Parser;
 
 use self::walk::Walk;
+use crate::schema::room;
 
 mod bounds;
 mod calls;
@@ -34,6 +35,12 @@ pub(super) fn max_cost(
     about: &Arc<Declared>,
     has_optional_old_self: bool,
 ) -> Option<u64> {
+    room::work_on(room::is_small(text), || {
+        estimated(text, about, has_optional_old_self)
+    })
+}
+
+fn estimated(text: &str, about: &Arc<Declared>, has_optional_old_self: bool) -> Option<u64> {
     let parser = Parser::new().enable_optional_syntax(true);
     let expression = parser.parse(text).ok()?;
     let typed = typed::of(&expression, about, has_optional_old_self)?;
