@@ -5,7 +5,8 @@
 //! are not read, and what looks like a token, a password or a key is replaced in everything that is written.
 //!
 //! Reading order: this file (the command and the order), `limits`, `folder` (what is written, with `redact`), then the parts: `namespaces`,
-//! `objects`, `pods`, `nodes`, `dumps`, `explain`; at the end `index`.
+//! `objects`, `pods`, `nodes`, `dumps`, `metrics`, `explain`, `selinux`; at the end
+//! `index`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,11 +27,13 @@ mod explain;
 mod folder;
 mod index;
 mod limits;
+mod metrics;
 mod namespaces;
 mod nodes;
 mod objects;
 mod pods;
 mod redact;
+mod selinux;
 
 use folder::Folder;
 use limits::Limits;
@@ -46,7 +49,7 @@ const AFTER_HELP: &str = "\
 The layout is that of `oc adm must-gather`; index.html leads through it, and errors.txt lists what could not be collected. Objects of kind Secret
 are not read; what looks like a token, a password or a private key in anything else is replaced by REDACTED.
 
-With oc:  oc adm must-gather --image=IMAGE -- numaresources-must-gather
+With oc:  oc adm must-gather --image=IMAGE (the image of the stack has this program where oc starts it)
 Exit codes: 0 something was collected; 1 nothing was; 2 wrong usage.";
 
 /// Collects the state of the NUMA-aware scheduling stack and of its cluster into a folder.
@@ -62,6 +65,9 @@ struct Args {
     /// Largest part of each log, from its end, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 10 << 20)]
     log_bytes: u64,
+    /// Largest sum of all files, in bytes; what is too large for what is left of it is listed in errors.txt
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    max_bytes: u64,
     /// Longest time for one request, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     request_timeout: u64,
@@ -94,7 +100,7 @@ async fn gather(args: &Args) -> anyhow::Result<ExitCode> {
     let client = cluster::connect(args.kubeconfig.as_deref()).await?;
     let gather = Gather {
         client,
-        folder: Folder::create(&root)?,
+        folder: Folder::create(&root, args.max_bytes)?,
         limits: Limits::new(
             Duration::from_secs(args.request_timeout),
             Duration::from_secs(args.timeout),
@@ -158,7 +164,11 @@ impl Gather {
             objects::of_namespace(self, &namespace).await;
             pods::collect(self, &namespace).await;
             dumps::collect(self, &namespace).await;
+            metrics::collect(self, &namespace).await;
             explain::collect(self, &namespace).await;
+        }
+        if platform == Some(Platform::OpenShift) {
+            selinux::collect(self).await;
         }
         platform
     }

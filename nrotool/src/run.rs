@@ -10,6 +10,8 @@ use crate::{
     nrt, pfpsyncchk, schedlogs, watchnrtattr,
 };
 
+/// Name of the program with all tools.
+const PROGRAM: &str = "nrotool";
 /// What kubectl puts before the names of its plugins.
 const PLUGIN_PREFIX: &str = "kubectl-";
 
@@ -99,12 +101,17 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
             (Some(tool), _) => (tool.main)(rest),
             (None, "-h" | "--help" | "help") => print(&help()),
             (None, "-V" | "--version" | "version") => {
-                print(&format!("nrotool {}\n", goflags::build_line!()))
+                print(&format!("{PROGRAM} {}\n", goflags::build_line!()))
             }
             (None, _) => wrong_usage(&format!("there is no tool {name:?}\n\n{}", help())),
         },
         None => wrong_usage(&help()),
     }
+}
+
+/// Whether this is a file name by which [`main`] knows what to do: its own, or that of a tool.
+pub fn is_name(name: &str) -> bool {
+    name == PROGRAM || find(name.strip_prefix(PLUGIN_PREFIX).unwrap_or(name)).is_some()
 }
 
 fn find(name: &str) -> Option<&'static Tool> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig as Content};
 use kube::{Client, Config};
+use tokio::process::Command;
 
 use crate::context::chain;
 use crate::step::StepError;
@@ -74,6 +75,16 @@ impl Kubeconfig {
             Self::Files(files) => files,
             Self::Pod => &[],
         }
+    }
+
+    /// Has a program that obeys `KUBECONFIG` reach the same cluster.
+    pub(crate) fn apply_to(&self, command: &mut Command) {
+        match std::env::join_paths(self.absolute_files()) {
+            Ok(files) if !files.is_empty() => command.env(VARIABLE, files),
+            // a file whose path has a colon was given by an option: it is the only one
+            Err(_) => command.env(VARIABLE, self.single_file().unwrap_or(Path::new(""))),
+            Ok(_) => command.env_remove(VARIABLE),
+        };
     }
 
     /// Returns a client for the current context. A request fails when the API server takes longer than the limit to take it or to answer.

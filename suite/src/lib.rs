@@ -26,7 +26,7 @@
 //!    a [`context::Context`] with a namespace and a [`recorder::Recorder`] of its own, and the story begins.
 //! 8. Every step of the story passes [`recorder::Recorder::step`], every wait [`recorder::Recorder::until`], and every change
 //!    [`recorder::Recorder::plan`], which writes its undo into the [`ledger::Ledger`] before the call is made.
-//! 9. The story's result becomes a `Verdict`. After a failure `collect::scenario` writes down what the cluster looks like. Then
+//! 9. The story's result becomes a `Verdict`. After a failure `collect::scenario` writes down what the cluster looks like, and `must_gather` has a tool collect the rest. Then
 //!    [`recorder::Recorder::undo_all`] undoes the changes, and the session waits until the NRTs are as before.
 //! 10. The event `ScenarioFinished` carries the verdict to the readers. The `Junit` reader makes a `<testcase>` of it, and writes the whole report
 //!     anew each time, so that a run that is cut short has one, too.
@@ -49,6 +49,7 @@ pub mod labels;
 pub mod ledger;
 pub mod libtest;
 pub mod machine_pools;
+mod must_gather;
 pub mod needs;
 pub mod observed;
 mod pace;

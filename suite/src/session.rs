@@ -18,10 +18,11 @@ use crate::collect;
 use crate::context::{Cluster, Context, RUN_LABEL, topologies};
 use crate::health::{self, Restarts, StaysUp};
 use crate::interrupt::Interrupt;
+use crate::must_gather::MustGather;
 use crate::observed::{NodeTopology, difference};
 use crate::recorder::{PollResult, Recorder, millis};
 use crate::scenario::Scenario;
-use crate::setup::{self, Options, Partial};
+use crate::setup::{self, ClusterSource, Options, Partial};
 use crate::step::StepError;
 
 /// Why the set-up did not complete.
@@ -49,6 +50,7 @@ pub struct Session {
     stream: Stream,
     interrupt: Interrupt,
     artifacts: PathBuf,
+    must_gather: Option<MustGather>,
     scenarios: Cell<u32>,
     /// Why the stack counts as dead.
     dead: RefCell<Option<Failure>>,
@@ -80,8 +82,10 @@ impl Session {
                     unit,
                     facts: cluster.facts.describe(),
                 });
+                let must_gather = must_gather(options, partial.own.as_ref());
                 return Ok(Self {
                     cluster,
+                    must_gather,
                     own: partial.own,
                     claim: partial.claim,
                     is_something_left: std::cell::Cell::default(),
@@ -211,6 +215,11 @@ impl Session {
                 let mut failure = error.into_failure("scenario");
                 let dir = self.artifacts.join(&slug);
                 collect::scenario(&context, &dir, &restarts, &mut failure).await;
+                if let Some(must_gather) = &self.must_gather {
+                    must_gather
+                        .collect(&context.recorder, &self.interrupt, &dir, &mut failure)
+                        .await;
+                }
                 Verdict::Failed(failure)
             }
         };
@@ -296,6 +305,17 @@ impl Session {
         }
         take_own_down(self.own, &self.stream, self.teardown) && ok
     }
+}
+
+/// Returns what collects from a cluster, if the options name a program for it.
+fn must_gather(options: &Options, own: Option<&lane::Cluster>) -> Option<MustGather> {
+    let program = options.must_gather.clone()?;
+    let kubeconfig = match (&options.cluster, own) {
+        (_, Some(own)) => own.kubeconfig().into(),
+        (ClusterSource::Kubeconfig(kubeconfig), None) => kubeconfig.clone(),
+        (ClusterSource::Own(_), None) => return None,
+    };
+    Some(MustGather::new(program, kubeconfig))
 }
 
 /// Undoes the changes of the set-up and waits until nothing of the run is left.

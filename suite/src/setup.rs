@@ -75,6 +75,8 @@ pub struct Options {
     pub run: String,
     /// Where the run records what it changes on a given cluster, which it then has to itself. `None` leaves that to who calls.
     pub ledger: Option<PathBuf>,
+    /// The program that collects the state of the cluster when a scenario has failed, if one does.
+    pub must_gather: Option<PathBuf>,
 }
 
 impl Options {
@@ -102,6 +104,7 @@ impl Options {
             deadlines: Deadlines::default(),
             run: new_run_id(),
             ledger: None,
+            must_gather: None,
         })
     }
 

@@ -123,6 +123,8 @@ const RULES: &[Rule] = &[
         "deployer",
         &["api", "goflags", "manifests", "apply", "daemon"],
     ),
+    // the program of the image; it only chooses between the entry points of the others
+    rule("stack", &["cri-runtime", "deployer", "nrotool", "operator"]),
     rule(
         "sim",
         &[

@@ -167,12 +167,20 @@ pub fn run_as_program(argv: &[OsString]) -> Option<anyhow::Result<ExitCode>> {
             Ok(program) => serve(|| device_plugin::run(program.args)),
             Err(error) => usage(&error.to_string()),
         },
-        "podresources-proxy" => match PodResourcesProxyProgram::try_parse_from(argv) {
-            Ok(program) => serve(|| podresources_proxy::run(program.args)),
-            Err(error) => usage(&error.to_string()),
-        },
+        "podresources-proxy" => run_podresources_proxy(argv),
         _ => return None,
     })
+}
+
+/// Runs `podresources-proxy`, whatever the first argument is.
+pub fn run_podresources_proxy(argv: &[OsString]) -> anyhow::Result<ExitCode> {
+    match PodResourcesProxyProgram::try_parse_from(argv) {
+        Ok(program) => serve(|| podresources_proxy::run(program.args)),
+        Err(error) => {
+            let code = u8::try_from(error.exit_code()).unwrap_or(USAGE);
+            end(&error.to_string(), code)
+        }
+    }
 }
 
 /// Returns what `numacell` writes after arguments that it refuses, and its exit code. Both are those of Go's `flag.Parse`: help is no error.

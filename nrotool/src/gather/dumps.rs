@@ -52,7 +52,8 @@ pub(super) async fn schedulers(gather: &Gather, namespace: &str) -> Vec<Pod> {
     pods
 }
 
-async fn running(gather: &Gather, namespace: &str, selector: &str) -> Vec<Pod> {
+/// Returns the running pods of a namespace with these labels.
+pub(super) async fn running(gather: &Gather, namespace: &str, selector: &str) -> Vec<Pod> {
     let pods: Api<Pod> = Api::namespaced(gather.client.clone(), namespace);
     let pods = gather.limits.request(cluster::list(&pods, selector)).await;
     let what = format!("pods with labels {selector} of namespace {namespace}");

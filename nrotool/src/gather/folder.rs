@@ -1,6 +1,6 @@
 //! The folder that is written. Everything passes the redaction.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,8 @@ pub(super) struct Folder {
     root: PathBuf,
     redactor: Redactor,
     written: RefCell<BTreeSet<String>>,
+    /// How much may still be written, in bytes.
+    room: Cell<u64>,
     errors: RefCell<Vec<String>>,
 }
 
@@ -34,13 +36,14 @@ pub(super) struct Outcome {
 }
 
 impl Folder {
-    /// Creates the folder.
-    pub(super) fn create(root: &Path) -> anyhow::Result<Self> {
+    /// Creates the folder, for so many bytes of files beside the list of errors and the index.
+    pub(super) fn create(root: &Path, max_bytes: u64) -> anyhow::Result<Self> {
         fs_err::create_dir_all(root)?;
         Ok(Self {
             root: root.to_owned(),
             redactor: Redactor::new()?,
             written: RefCell::default(),
+            room: Cell::new(max_bytes),
             errors: RefCell::default(),
         })
     }
@@ -126,6 +129,12 @@ impl Folder {
     }
 
     fn write(&self, path: &str, text: &str) {
+        let Some(room) = self.room.get().checked_sub(text.len() as u64) else {
+            let line = format!("{path}: {} bytes are more than is left", text.len());
+            self.errors.borrow_mut().push(line);
+            return;
+        };
+        self.room.set(room);
         let file = self.root.join(path);
         let written = file
             .parent()
@@ -155,7 +164,7 @@ mod tests {
     #[test]
     fn a_secret_is_refused_and_named_among_the_errors() {
         let directory = tempfile::tempdir().expect("a folder");
-        let folder = Folder::create(directory.path()).expect("created");
+        let folder = Folder::create(directory.path(), 100).expect("created");
         folder.yaml(
             "a/b.yaml",
             &json!({"kind": "Secret", "data": {"x": "eA=="}}),
@@ -163,6 +172,23 @@ mod tests {
         assert!(folder.files().is_empty());
         assert_eq!(folder.errors(), ["a/b.yaml: a Secret is never collected"]);
         assert!(!directory.path().join("a").exists());
+    }
+
+    #[test]
+    fn what_is_larger_than_the_rest_is_left_out_and_named() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let folder = Folder::create(directory.path(), 10).expect("created");
+        folder.text("large", "12345678901");
+        folder.text("small", "1234567890");
+        folder.text("late", "1");
+        assert_eq!(folder.files(), ["small"]);
+        assert_eq!(
+            folder.errors(),
+            [
+                "large: 11 bytes are more than is left",
+                "late: 1 bytes are more than is left"
+            ]
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@
 )]
 
 mod command_lines;
+mod failed_scenario;
 mod fingerprints;
 mod gathering;
 mod openshift;

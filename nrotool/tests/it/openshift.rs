@@ -81,8 +81,30 @@ async fn settings_are_those_of_the_platforms_own_objects(
     assert_eq!(result["errors"].as_array().unwrap().len(), 1, "{result}");
     assert_eq!(result["errors"][0]["detected"], "0s");
 
+    let exporter = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "rte-x", "namespace": "default", "labels": {"name": "resource-topology"}},
+        "spec": {"nodeName": "worker-0", "containers": [{"name": "main", "image": "x"}]}, "status": {"phase": "Running"},
+    });
+    server.record(&[exporter]).await;
     let (ended, root) = server.gather("gathered", &[]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
+    // the files of a node are asked for where the platform has a pod that reaches them; no kubelet answers here
+    let errors = fs_err::read_to_string(root.join("errors.txt")).unwrap();
+    let about: Vec<&str> = errors
+        .lines()
+        .filter(|line| line.starts_with("SELinux data of worker-0"))
+        .collect();
+    match flavour {
+        Flavour::Openshift => {
+            assert_eq!(about.len(), 1, "{errors}");
+            assert!(
+                about[0].contains("no pod k8s-app=machine-config-daemon runs there"),
+                "{errors}"
+            );
+        }
+        Flavour::Hypershift => assert!(about.is_empty(), "{errors}"),
+    }
     let collected = match flavour {
         Flavour::Openshift => {
             "cluster-scoped-resources/machineconfiguration.openshift.io/machineconfigpools/worker.yaml"

@@ -223,6 +223,17 @@ async fn the_tools_know_a_running_stack() {
         has(&format!("{status}/resource-topology-exporters/{node}"), "");
         has(&format!("kubelets/{node}/configz.json"), "");
     }
+    let metrics = files
+        .iter()
+        .filter(|(path, _)| path.ends_with("/metrics.txt"));
+    let metrics: Vec<&String> = metrics.map(|(_, text)| text).collect();
+    assert_eq!(metrics.len(), topologies.items.len(), "one an exporter");
+    for text in metrics {
+        assert!(
+            text.contains("rte_noderesourcetopology_writes_total"),
+            "{text}"
+        );
+    }
     // the scheduler writes of those nodes only that it has compared
     has(&format!("{status}/scheduler/worker-"), "");
     let explained = has("explain/default/too-large", ".json");

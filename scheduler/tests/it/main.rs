@@ -14,6 +14,7 @@ mod explain;
 mod faults;
 mod flags;
 mod fuzz;
+mod nfd;
 mod placing;
 mod preempting;
 mod recorded;

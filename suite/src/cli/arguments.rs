@@ -224,6 +224,10 @@ pub(super) struct RunArgs {
         help_heading = "Output"
     )]
     pub(super) strict_skips: Option<PathBuf>,
+    /// Program that collects the state of the cluster after a failure, for the first five, a minute each; `none` for no program [default:
+    /// numaresources-must-gather beside the other programs or on the PATH]
+    #[arg(long, value_name = "PROGRAM", help_heading = "Output")]
+    pub(super) must_gather: Option<PathBuf>,
     /// Show the beginning of each step, every change, and every file that is written
     #[arg(long, short, help_heading = "Output")]
     pub(super) verbose: bool,

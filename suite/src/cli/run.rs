@@ -14,6 +14,7 @@ use super::{FAILED, USAGE, print_error};
 use crate::context::chain;
 use crate::interrupt::Interrupt;
 use crate::kubeconfig::Kubeconfig;
+use crate::must_gather;
 use crate::recorder::Deadlines;
 use crate::run::{self, BeginError, Outcome, ReportPaths, Reports, Run};
 use crate::scenario::Scenario;
@@ -24,6 +25,8 @@ use crate::stop;
 
 /// Largest number of embedded clusters of a run without `--clusters`.
 const MAX_CLUSTERS: usize = 4;
+/// Value of `--must-gather` for a run that collects nothing with it.
+const NO_PROGRAM: &str = "none";
 /// Number of scenarios that are worth the set-up of one more cluster.
 const MIN_SCENARIOS_PER_CLUSTER: usize = 12;
 
@@ -189,6 +192,11 @@ fn options(args: &RunArgs, chosen: usize) -> Result<Options, String> {
         deadlines: Deadlines::default().scaled(args.deadline_factor),
         run: setup::new_run_id(),
         ledger: None,
+        must_gather: match &args.must_gather {
+            Some(program) if program.as_os_str() == NO_PROGRAM => None,
+            Some(program) => Some(program.clone()),
+            None => must_gather::find(args.plan.bin_dir.as_deref()),
+        },
     })
 }
 

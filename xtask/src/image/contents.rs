@@ -54,6 +54,7 @@ pub(super) fn of(
         ("etc/ssl", 0o755),
         ("etc/ssl/certs", 0o755),
         ("usr", 0o755),
+        ("usr/bin", 0o755),
         ("usr/local", 0o755),
         ("usr/local/share", 0o755),
         // default directory of artifacts, and of the state of embedded clusters
@@ -292,7 +293,13 @@ mod tests {
             assert!(!has(Variant::Stack, path) && !has(Variant::Tests, path));
             assert!(has(Variant::TestsShell, path), "{path}");
         }
-        for path in ["pause", "bin/sleep", "bin/cat"] {
+        for path in [
+            "pause",
+            "bin/sleep",
+            "bin/cat",
+            "bin/deployer",
+            "usr/bin/gather",
+        ] {
             assert!(Variant::ALL.iter().all(|variant| has(*variant, path)));
         }
     }

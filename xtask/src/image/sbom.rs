@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use crate::image::origin::tests::mk_origin;
 
-    const TREE: &str = "0operator v0.1.0 (/src/operator)\tApache-2.0\n1rte v0.1.0 (/src/rte)\tApache-2.0\n2libc v0.2.1\tMIT/Apache-2.0\n\
+    const TREE: &str = "0stack v0.1.0 (/src/stack)\tApache-2.0\n1rte v0.1.0 (/src/rte)\tApache-2.0\n2libc v0.2.1\tMIT/Apache-2.0\n\
                         1serde v1.0.0\tMIT OR Apache-2.0\n\n0suite v0.1.0 (/src/suite)\tApache-2.0\n1rte v0.1.0 (/src/rte)\tApache-2.0 (*)\n\
                         1etcetera v0.1.0+up.1\tMIT\n\n0scheduler v0.1.0 (/src/scheduler)\tApache-2.0\n";
 
@@ -284,10 +284,10 @@ mod tests {
         let stack = bill(Variant::Stack);
         let expected = [
             "libc",
-            "operator",
             "rte",
             "scheduler",
             "serde",
+            "stack",
             "rust-std",
             "glibc",
             "ca-certificates",

@@ -14,7 +14,7 @@ use programs::path::{find_in, find_program};
 use wait_timeout::ChildExt as _;
 
 use super::Made;
-use super::variant::Variant;
+use super::variant::{HELP_DESK, Variant};
 
 mod ci;
 
@@ -91,6 +91,14 @@ fn stack(podman: &Podman) -> anyhow::Result<()> {
         version.contains("numaresources-operator"),
         "unexpected version: {version}"
     );
+    for program in HELP_DESK {
+        let help = podman.role(program, &["--help"], 0)?;
+        // which is what the same program says under a name that it does not know
+        ensure!(
+            !help.contains("Usage of numaresources-operator"),
+            "{program} is the operator: {help}"
+        );
+    }
     podman.pause()
 }
 

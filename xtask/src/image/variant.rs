@@ -3,18 +3,38 @@
 use api::names;
 use cluster_spec::images;
 
-/// The operator, which is also the exporter, by cargo's names: package and program.
-const OPERATOR: Program = ("operator", "numaresources-operator");
+/// Operator, exporter, deployer and tools in one, by cargo's names: package and program.
+const STACK: Program = ("stack", "numaresources-stack");
 const SCHEDULER: Program = ("scheduler", "numaresources-scheduler");
 const TESTS: Program = ("suite", "numaresources-tests");
 /// What containers of the stack run besides: `cat`, `sleep` and the like, without any part of the tests.
 const TOOLS: Program = ("cri-runtime", "numaresources-tools");
 
+/// Paths of what [`STACK`] is beside operator and exporter: deployer and must-gather, the latter also where `oc adm must-gather` starts it,
+/// the tools with their plugin of kubectl (scenarios-other.md 10.3), and the proxy of the kubelet's interface.
+pub(super) const HELP_DESK: [&str; 15] = [
+    "/bin/deployer",
+    "/bin/numaresources-must-gather",
+    "/usr/bin/gather",
+    "/bin/nrotool",
+    "/bin/kubectl-nrt",
+    "/bin/lsplatform",
+    "/bin/pfpsyncchk",
+    "/bin/nrovalidate",
+    "/bin/catkubeletconfmap",
+    "/bin/schedlogs",
+    "/bin/watchnrtattr",
+    "/bin/mkginkgolabelfilter",
+    "/bin/inspectfeatures",
+    "/bin/getdigests",
+    "/bin/podresources-proxy",
+];
+
 /// A program: cargo's names of its package and of itself.
 pub(super) type Program = (&'static str, &'static str);
 
 /// All programs of all images.
-pub(super) const PROGRAMS: [Program; 4] = [OPERATOR, SCHEDULER, TESTS, TOOLS];
+pub(super) const PROGRAMS: [Program; 4] = [STACK, SCHEDULER, TESTS, TOOLS];
 
 /// User that the images for clusters run as; manifests set another one where a privilege is needed (operator.md 6.7).
 const USER: &str = "65532:65532";
@@ -22,7 +42,7 @@ const USER: &str = "65532:65532";
 /// One of the images that a build makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(super) enum Variant {
-    /// What runs on a cluster: operator, exporter, scheduler.
+    /// What runs on a cluster: operator, exporter, scheduler; and what helps there: deployer, must-gather, tools.
     Stack,
     /// The suite with everything that it starts, the stack's programs included; it has no shell.
     Tests,
@@ -62,7 +82,9 @@ impl Variant {
 
     pub(super) fn description(self) -> &'static str {
         match self {
-            Self::Stack => "Operator, exporter and scheduler that place pods by NUMA zones",
+            Self::Stack => {
+                "Operator, exporter and scheduler that place pods by NUMA zones, with deployer, must-gather and tools"
+            }
             Self::Tests => "Conformance suite for NUMA-aware scheduling, with a cluster of its own",
             Self::TestsShell => {
                 "Conformance suite for NUMA-aware scheduling, with a shell for scripts of CI systems"
@@ -85,8 +107,8 @@ impl Variant {
     /// Returns its programs.
     pub(super) fn programs(self) -> &'static [Program] {
         match self {
-            Self::Stack => &[OPERATOR, SCHEDULER, TOOLS],
-            Self::Tests | Self::TestsShell => &[OPERATOR, SCHEDULER, TESTS],
+            Self::Stack => &[STACK, SCHEDULER, TOOLS],
+            Self::Tests | Self::TestsShell => &[STACK, SCHEDULER, TESTS],
         }
     }
 
@@ -94,7 +116,11 @@ impl Variant {
     ///
     /// The small programs are in the tests' own program where that is; the stack has those that are no test's.
     pub(super) fn links(self) -> Vec<(&'static str, &'static str)> {
-        let known = images::STACK.into_iter();
+        let known = images::STACK.into_iter().map(|(path, program)| {
+            // a program of its own outside, a name of the larger one in the image
+            let operator = Some(program) == names::OPERATOR_BINARY.strip_prefix("/bin/");
+            (path, if operator { STACK.1 } else { program })
+        });
         let mut links: Vec<_> = match self {
             Self::Stack => known
                 .filter_map(|(path, program)| match (path, program) {
@@ -116,6 +142,7 @@ impl Variant {
                 ])
                 .collect(),
         };
+        links.extend(HELP_DESK.map(|path| (path, STACK.1)));
         links.retain(|(path, program)| path.strip_prefix("/bin/") != Some(program));
         links
     }
