@@ -39,6 +39,20 @@ impl<'a> Checker<'a> {
         of_self: &Type,
         optional: bool,
     ) -> Result<CompiledRule, String> {
+        let before = if optional {
+            Type::Unknown
+        } else {
+            of_self.clone()
+        };
+        let variables = vec![("self".into(), of_self.clone()), ("oldSelf".into(), before)];
+        Self::compile_about(text, variables)
+    }
+
+    /// Compiles an expression about variables. The error is a message for users.
+    pub(super) fn compile_about(
+        text: &'a str,
+        variables: Vec<(String, Type)>,
+    ) -> Result<CompiledRule, String> {
         let parsed = Parser::new().enable_optional_syntax(true).parse(text);
         let expression = parsed.map_err(|errors| {
             let shown = errors.errors.iter().map(|error| {
@@ -50,14 +64,9 @@ impl<'a> Checker<'a> {
             });
             shown.collect::<Vec<_>>().join("\n")
         })?;
-        let before = if optional {
-            Type::Unknown
-        } else {
-            of_self.clone()
-        };
         let mut checker = Self {
             source: Source::new(text),
-            variables: vec![("self".into(), of_self.clone()), ("oldSelf".into(), before)],
+            variables,
             errors: Vec::new(),
             here: Position { line: 1, column: 0 },
             uses_old_self: false,
