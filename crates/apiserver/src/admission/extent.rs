@@ -128,11 +128,8 @@ mod tests {
     use crate::registry::built_in;
 
     fn warnings(ignored: Ignored, storage: &str, object: &Value) -> Result<Vec<String>, String> {
-        let known = built_in().ordered.iter();
-        let resource = known
-            .into_iter()
-            .find(|resource| resource.storage == storage)
-            .unwrap();
+        let mut known = built_in().ordered.iter();
+        let resource = known.find(|resource| resource.storage == storage).unwrap();
         check(ignored, resource, "", object).map_err(|failure| failure.message)
     }
 

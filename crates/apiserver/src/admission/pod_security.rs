@@ -106,8 +106,10 @@ impl Labels {
             let given = labels[format!("{PREFIX}{mode}")].as_str();
             if let Some(given) = given {
                 match version(given) {
-                    Some(minor) => standard.minor = minor,
-                    None => causes.push(invalid(&mode, given, "must be \"latest\" or \"v1.x\"")),
+                    Ok(minor) => standard.minor = minor,
+                    Err(NotAVersion) => {
+                        causes.push(invalid(&mode, given, "must be \"latest\" or \"v1.x\""))
+                    }
                 }
             }
             (standard, is_valid, given.is_some())
@@ -135,18 +137,22 @@ fn invalid(mode: &str, given: &str, why: &str) -> Cause {
     Cause::invalid(field, &Value::from(given), why)
 }
 
-/// Returns the minor version, `None` within for the newest; `None` for a text that is not a version.
-fn version(text: &str) -> Option<Option<u32>> {
+/// A text is not a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NotAVersion;
+
+/// Returns the minor version, `None` for the newest.
+fn version(text: &str) -> Result<Option<u32>, NotAVersion> {
     if text == "latest" {
-        return Some(None);
+        return Ok(None);
     }
-    let digits = text.strip_prefix("v1.")?;
+    let digits = text.strip_prefix("v1.").ok_or(NotAVersion)?;
     let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
     let is_short = digits == "0" || !digits.starts_with('0');
     if !is_number || !is_short {
-        return None;
+        return Err(NotAVersion);
     }
-    digits.parse().ok().map(Some)
+    digits.parse().map(Some).map_err(|_| NotAVersion)
 }
 
 /// Checks a write; returns warnings. The error says which rules a pod violates, or what is wrong with the labels of a namespace.

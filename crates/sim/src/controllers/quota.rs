@@ -1,7 +1,7 @@
 //! Status of ResourceQuotas: what the objects of a namespace use. Admission charges new objects to it; this controller counts again when
 //! objects go and pods end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use apiserver::quota;
@@ -93,7 +93,7 @@ impl Controller {
         let mut used = quota::Usage::new();
         let resources: BTreeSet<(&str, &str)> = hard
             .iter()
-            .flat_map(|hard| hard.keys())
+            .flat_map(BTreeMap::keys)
             .map(|name| quota::counted(name))
             .collect();
         for (plural, group) in resources {

@@ -79,7 +79,7 @@ pub(super) fn app_armor(pod: PodParts<'_>) -> Option<Violation> {
         who.join(" and "),
         quoted(&values)
     );
-    violation(reason, detail)
+    Some(violation(reason, detail))
 }
 
 /// Returns the containers that add capabilities beside those allowed, and the capabilities.
@@ -105,7 +105,7 @@ pub(super) fn capabilities(spec: &Value) -> Option<Violation> {
         subject(&containers),
         quoted(&forbidden)
     );
-    violation("non-default capabilities", detail)
+    Some(violation("non-default capabilities", detail))
 }
 
 /// Checks namespaces that are shared with the node.
@@ -119,7 +119,7 @@ pub(super) fn host_namespaces(spec: &Value) -> Option<Violation> {
     if shared.is_empty() {
         return None;
     }
-    violation("host namespaces", shared.join(", "))
+    Some(violation("host namespaces", shared.join(", ")))
 }
 
 /// Checks volumes from paths of the node.
@@ -132,7 +132,10 @@ pub(super) fn host_paths(spec: &Value) -> Option<Violation> {
         return None;
     }
     let noun = plural("volume", "volumes", names.len());
-    violation("hostPath volumes", format!("{noun} {}", quoted(&names)))
+    Some(violation(
+        "hostPath volumes",
+        format!("{noun} {}", quoted(&names)),
+    ))
 }
 
 /// Checks ports of the node.
@@ -159,7 +162,7 @@ pub(super) fn host_ports(spec: &Value) -> Option<Violation> {
         plural("hostPort", "hostPorts", ports.len()),
         shown.join(", ")
     );
-    violation("hostPort", detail)
+    Some(violation("hostPort", detail))
 }
 
 /// Checks that probes and hooks go to the pod itself.
@@ -196,7 +199,7 @@ pub(super) fn hosts(spec: &Value) -> Option<Violation> {
         ),
         quoted(&forbidden)
     );
-    violation("probe or lifecycle host", detail)
+    Some(violation("probe or lifecycle host", detail))
 }
 
 /// Checks privileged containers.
@@ -211,7 +214,7 @@ pub(super) fn privileged(spec: &Value) -> Option<Violation> {
         "{} must not set securityContext.privileged=true",
         subject(&names)
     );
-    violation("privileged", detail)
+    Some(violation("privileged", detail))
 }
 
 /// Checks the masks of `/proc`.
@@ -235,7 +238,7 @@ pub(super) fn proc_mount(spec: &Value) -> Option<Violation> {
         subject(&names),
         quoted(&values)
     );
-    violation("procMount", detail)
+    Some(violation("procMount", detail))
 }
 
 /// Checks SELinux options.
@@ -276,7 +279,7 @@ pub(super) fn selinux(spec: &Value, minor: u32) -> Option<Violation> {
         setters.subject(),
         what.join("; ")
     );
-    violation("seLinuxOptions", detail)
+    Some(violation("seLinuxOptions", detail))
 }
 
 fn wrong_seccomp(context: &Value) -> Option<String> {
@@ -297,7 +300,7 @@ pub(super) fn wrong_seccomp_fields(spec: &Value) -> Option<Violation> {
         setters.subject(),
         quoted(&setters.values)
     );
-    violation("seccompProfile", detail)
+    Some(violation("seccompProfile", detail))
 }
 
 /// Checks seccomp profiles, once in annotations.
@@ -322,7 +325,7 @@ pub(super) fn seccomp_of_baseline(pod: PodParts<'_>, minor: u32) -> Option<Viola
     let noun = plural("annotation", "annotations", forbidden.len());
     let shown: Vec<String> = forbidden.into_iter().collect();
     let detail = format!("forbidden {noun} {}", shown.join(", "));
-    violation("seccompProfile", detail)
+    Some(violation("seccompProfile", detail))
 }
 
 /// Checks kernel parameters.
@@ -338,7 +341,7 @@ pub(super) fn sysctls(spec: &Value, minor: u32) -> Option<Violation> {
     if forbidden.is_empty() {
         return None;
     }
-    violation("forbidden sysctls", forbidden.join(", "))
+    Some(violation("forbidden sysctls", forbidden.join(", ")))
 }
 
 /// Checks Windows containers that are processes of the node.
@@ -353,5 +356,5 @@ pub(super) fn windows_host(spec: &Value) -> Option<Violation> {
         "{} must not set securityContext.windowsOptions.hostProcess=true",
         setters.subject()
     );
-    violation("hostProcess", detail)
+    Some(violation("hostProcess", detail))
 }

@@ -109,8 +109,8 @@ pub(super) struct Violation {
 }
 
 /// Makes a violation.
-pub(super) fn violation(reason: &'static str, detail: String) -> Option<Violation> {
-    Some(Violation { reason, detail })
+pub(super) fn violation(reason: &'static str, detail: String) -> Violation {
+    Violation { reason, detail }
 }
 
 /// Returns the items of a list.

@@ -45,7 +45,7 @@ pub(super) fn dropped_capabilities(spec: &Value) -> Option<Violation> {
     if details.is_empty() {
         return None;
     }
-    violation("unrestricted capabilities", details.join("; "))
+    Some(violation("unrestricted capabilities", details.join("; ")))
 }
 
 /// Checks that each container has a seccomp profile.
@@ -66,7 +66,7 @@ pub(super) fn seccomp(spec: &Value) -> Option<Violation> {
         "pod or {} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\"",
         subject(&without)
     );
-    violation("seccompProfile", detail)
+    Some(violation("seccompProfile", detail))
 }
 
 /// Checks that no container gains privileges.
@@ -81,7 +81,7 @@ pub(super) fn escalation(spec: &Value) -> Option<Violation> {
         "{} must set securityContext.allowPrivilegeEscalation=false",
         subject(&names)
     );
-    violation("allowPrivilegeEscalation != false", detail)
+    Some(violation("allowPrivilegeEscalation != false", detail))
 }
 
 /// Checks the kinds of volumes.
@@ -113,7 +113,7 @@ pub(super) fn volumes(spec: &Value) -> Option<Violation> {
         ),
         quoted(&kinds)
     );
-    violation("restricted volume types", detail)
+    Some(violation("restricted volume types", detail))
 }
 
 /// Checks that no container runs as root.
@@ -127,7 +127,7 @@ pub(super) fn run_as_non_root(spec: &Value) -> Option<Violation> {
             "{} must not set securityContext.runAsNonRoot=false",
             setters.subject()
         );
-        return violation(REASON, detail);
+        return Some(violation(REASON, detail));
     }
     if spec["securityContext"]["runAsNonRoot"] == true {
         return None;
@@ -142,7 +142,7 @@ pub(super) fn run_as_non_root(spec: &Value) -> Option<Violation> {
         "pod or {} must set securityContext.runAsNonRoot=true",
         subject(&without)
     );
-    violation(REASON, detail)
+    Some(violation(REASON, detail))
 }
 
 /// Checks that nobody asks for root.
@@ -154,5 +154,5 @@ pub(super) fn run_as_user(spec: &Value) -> Option<Violation> {
         return None;
     }
     let detail = format!("{} must not set runAsUser=0", setters.subject());
-    violation("runAsUser=0", detail)
+    Some(violation("runAsUser=0", detail))
 }

@@ -1,5 +1,7 @@
 //! What one policy, with one parameter, says of a write.
 
+use std::collections::HashMap;
+
 use kube_cel::cel::Value;
 use serde_json::{Value as Json, json};
 
@@ -234,7 +236,7 @@ impl Composed {
     /// Sets `variables`. One that fails matters only where an expression uses it.
     fn evaluate(evaluator: &mut Evaluator<'_>, variables: &Json) -> Result<Self, String> {
         let mut composed = Self::default();
-        let mut values: std::collections::HashMap<String, Value> = Default::default();
+        let mut values = HashMap::<String, Value>::new();
         evaluator.set("variables", Value::Map(values.clone().into()));
         for variable in variables.as_array().into_iter().flatten() {
             let name = text(&variable["name"]).to_owned();

@@ -75,14 +75,14 @@ fn by_rules(review: &Review<'_>, rules: &Value, is_exact: bool) -> Option<Matche
                 version: version.to_owned(),
             })
     };
-    let others = resource
+    let mut others = resource
         .custom
         .iter()
         .filter(|_| !is_exact)
         .flat_map(|custom| custom.versions.iter())
         .map(|(version, _)| version.as_str())
         .filter(|version| *version != resource.version);
-    in_version(&resource.version).or_else(|| others.into_iter().find_map(in_version))
+    in_version(&resource.version).or_else(|| others.find_map(in_version))
 }
 
 fn matches_rule(review: &Review<'_>, rule: &Value, version: &str) -> bool {

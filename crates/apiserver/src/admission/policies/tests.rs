@@ -9,7 +9,7 @@ use crate::registry::built_in;
 use crate::storage::{Key, Store};
 
 /// Asks one policy with one binding about the creation of a ConfigMap by `alice` in the namespace `a`.
-fn ask(spec: Value, binding: Value, object: &Value) -> Result<Vec<String>, String> {
+fn ask(spec: &Value, binding: &Value, object: &Value) -> Result<Vec<String>, String> {
     let store = Store::new(10);
     let mut state = store.lock();
     let mut policy = json!({"spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [
@@ -94,7 +94,7 @@ fn a_policy_lets_pass_what_a_real_server_lets_pass(
     #[case] expected: Result<Vec<String>, String>,
 ) {
     let object = json!({"metadata": {"name": "c"}, "data": {"k": "v"}});
-    assert_eq!(ask(spec, json!({}), &object), expected);
+    assert_eq!(ask(&spec, &json!({}), &object), expected);
 }
 
 #[rstest]
@@ -110,7 +110,10 @@ fn a_policy_is_asked_with_the_parameters_of_its_binding(
     let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [
         {"expression": "int(params.data.most) >= 3", "messageExpression": "'too many: most ' + params.data.most"}]});
     let object = json!({"metadata": {"name": "c"}});
-    assert_eq!(ask(spec, json!({"paramRef": reference}), &object), expected);
+    assert_eq!(
+        ask(&spec, &json!({"paramRef": reference}), &object),
+        expected
+    );
 }
 
 #[rstest]
@@ -127,7 +130,7 @@ fn a_policy_is_asked_with_the_parameters_of_its_binding(
 fn a_binding_narrows_what_its_policy_is_about(#[case] resources: Value, #[case] matches: bool) {
     let spec = json!({"validations": [{"expression": "false", "message": "no"}]});
     let object = json!({"metadata": {"name": "c"}});
-    let asked = ask(spec, json!({"matchResources": resources}), &object);
+    let asked = ask(&spec, &json!({"matchResources": resources}), &object);
     assert_eq!(asked.is_err(), matches, "{asked:?}");
 }
 
@@ -135,8 +138,8 @@ fn a_binding_narrows_what_its_policy_is_about(#[case] resources: Value, #[case] 
 fn a_binding_can_warn_in_place_of_refusing() {
     let spec = json!({"validations": [{"expression": "false", "message": "no"}]});
     let asked = ask(
-        spec,
-        json!({"validationActions": ["Warn"]}),
+        &spec,
+        &json!({"validationActions": ["Warn"]}),
         &json!({"metadata": {"name": "c"}}),
     );
     assert_eq!(
