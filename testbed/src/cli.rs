@@ -143,6 +143,9 @@ pub struct PlanArgs {
     /// the machine has none. Local lane only.
     #[arg(long, value_enum, default_value = "builtin", value_name = "RUNTIME")]
     pub runtime: RuntimeName,
+    /// Refuse objects that nothing in the cluster would act on, such as StatefulSets, in place of a warning. Embedded lane only.
+    #[arg(long)]
+    pub strict: bool,
     /// Hide allocations from readers of the podresources socket, as a fault.
     #[arg(long, hide = true)]
     pub hide_allocations: bool,
@@ -204,6 +207,7 @@ impl PlanArgs {
             bin_dir,
             flavour,
             schedulable_control_plane,
+            strict,
             hide_allocations,
         } = self;
         let mut arguments: Vec<std::ffi::OsString> = vec![
@@ -226,6 +230,9 @@ impl PlanArgs {
         }
         if *schedulable_control_plane {
             arguments.push("--schedulable-control-plane".into());
+        }
+        if *strict {
+            arguments.push("--strict".into());
         }
         if *hide_allocations {
             arguments.push("--hide-allocations".into());
@@ -260,6 +267,7 @@ impl PlanArgs {
                 light_nodes: usize::try_from(self.light_nodes)?,
                 hide_allocations: self.hide_allocations,
                 flavour: self.flavour,
+                strict: self.strict,
                 ..EmbeddedSpec::new(name, state_root, &self.programs()?, self.node_plans()?)
             }),
         })
@@ -274,6 +282,10 @@ impl PlanArgs {
         anyhow::ensure!(
             self.light_nodes == 0,
             "--light-nodes needs the embedded lane: in a cluster of real parts nothing would keep them ready"
+        );
+        anyhow::ensure!(
+            !self.strict,
+            "--strict needs the embedded lane: a cluster of real parts acts on all objects"
         );
         Ok(ClusterSpec {
             name: name.to_owned(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::{Running, Server, User};
+use apiserver::{Ignored, Running, Server, User};
 use cluster_faults::Faults;
 use cluster_spec::flavour::Flavour;
 use cluster_spec::plan::NodePlan;
@@ -54,6 +54,8 @@ pub struct EmbeddedSpec {
     pub node_grace: Duration,
     /// The OpenShift flavour of the cluster; `None` for plain Kubernetes.
     pub flavour: Option<Flavour>,
+    /// Whether the API server refuses objects that nothing in the cluster would act on, in place of a warning.
+    pub strict: bool,
 }
 
 impl EmbeddedSpec {
@@ -68,6 +70,7 @@ impl EmbeddedSpec {
             hide_allocations: false,
             node_grace: controllers::Options::default().node_grace,
             flavour: None,
+            strict: false,
         }
     }
 
@@ -279,6 +282,11 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
         address: (addresses.control_plane(), 0).into(),
         tokens: identities.users,
         proxies_to_loopback: true,
+        ignored: if spec.strict {
+            Ignored::Refused
+        } else {
+            Ignored::Warned
+        },
         ..apiserver::Options::default()
     })
     .await?;

@@ -1,4 +1,5 @@
-//! Files under `config/` that are rendered from types and manifests, so that the installed objects match the code.
+//! Files under `config/` that are rendered from types and manifests, so that the installed objects match the code, and a table of
+//! README.tests.md.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use serde::Serialize;
 mod bundle;
 mod crds;
 mod exporter;
+mod extent;
 mod install;
 mod job;
 mod kustomize;
@@ -82,7 +84,13 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     files.extend(job::files()?);
     files.extend(bundle::files()?);
     let drifted = compare(&config, &files)?;
+    let (page, page_as_rendered) = extent::page()?;
     if check {
+        if page != page_as_rendered {
+            bail!(
+                "a table of README.tests.md differs from what the code renders, run `cargo xtask codegen`"
+            );
+        }
         if drifted.is_empty() {
             writeln!(
                 std::io::stdout(),
@@ -103,6 +111,7 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     for file in &files {
         file.write(&config)?;
     }
+    extent::write(&page_as_rendered)?;
     for path in drifted
         .iter()
         .filter(|path| !files.iter().any(|file| Path::new(&file.path) == *path))

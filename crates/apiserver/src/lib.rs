@@ -6,10 +6,10 @@
 //! of service accounts, impersonation and reviews; role-based access control with the node authorizer; and the admission plugins that pods
 //! meet in a real cluster. Requests to kubelets are proxied.
 //!
-//! It does not have everything: webhooks and admission policies are stored but not called, Pod Security labels are not enforced, secrets do
-//! not get tokens of service accounts, certificate requests are not signed, and there is no API aggregation. Rules in CEL are refused if
-//! their estimated cost is too high, as in a real server. Their actual cost is not limited, because the interpreter does not report it, so
-//! no rule is stopped while it runs. The checks of a definition accept loops with two variables, `sortBy` and `optMap`, but the interpreter
+//! It does not have everything: webhooks and mutating admission policies are stored but not called, secrets do not get tokens of service
+//! accounts, certificate requests are not signed, and there is no API aggregation. Rules in CEL are refused if their estimated cost is too
+//! high, as in a real server. Expressions of admission policies are stopped when they cost too much; rules of definitions are not, because
+//! the interpreter does not report their cost. The checks of a definition accept loops with two variables, `sortBy` and `optMap`, but the interpreter
 //! does not support them: objects that such a rule applies to are refused.
 //!
 //! A room knows only the rooms below it. From below: `failure` (refusals), `values` (plain JSON and texts), `schema` and `storage`,
@@ -23,8 +23,10 @@ pub use self::access::any_certificate::AnyCertificate;
 pub use self::access::audit;
 pub use self::access::identity::User;
 pub use self::admission::defaults::fill_in_pod;
+pub use self::admission::extent::Ignored;
 pub use self::error::Error;
 pub use self::server::{Options, Running, Server};
+pub use self::values::quota;
 
 pub mod faults;
 

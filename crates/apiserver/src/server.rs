@@ -14,6 +14,7 @@ use crate::access::audit;
 use crate::access::authn::Users;
 use crate::access::authority::Authority;
 use crate::access::identity::User;
+use crate::admission::extent::Ignored;
 use crate::admission::strategy::first_service_address;
 use crate::error::Error;
 use crate::faults;
@@ -36,6 +37,8 @@ pub struct Options {
     pub issuer: String,
     /// Admission plugins that are disabled, by their names in kube-apiserver.
     pub disabled_admission: Vec<String>,
+    /// What becomes of objects that the embedded cluster would not act on.
+    pub ignored: Ignored,
     /// Whether clients may reach nodes, pods and services on loopback addresses through the server. A real server refuses this, but
     /// simulated nodes have no other addresses.
     pub proxies_to_loopback: bool,
@@ -49,6 +52,7 @@ impl Default for Options {
             history: 20_000,
             issuer: "https://kubernetes.default.svc.cluster.local".into(),
             disabled_admission: Vec::new(),
+            ignored: Ignored::default(),
             proxies_to_loopback: false,
         }
     }
@@ -190,6 +194,7 @@ impl Server {
                 accounts: Accounts::new(options.issuer)?,
             },
             disabled_admission: options.disabled_admission,
+            ignored: options.ignored,
             proxies_to_loopback: options.proxies_to_loopback,
             faults: Arc::default(),
             audit: audit::Record::default(),

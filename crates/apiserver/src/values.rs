@@ -3,13 +3,14 @@
 //! May import no other room, and every room may import it.
 //!
 //! Each module is about one sort of value and stands alone: `fields` (of JSON objects), `quantity` (reads `api`'s amounts), `times`, `names`
-//! (generated ones), `go` (values as Go prints them), `words` (values as tables show them), and `pods` (what the amounts in a pod add up to),
-//! the one that uses another, `quantity`.
+//! (generated ones), `go` (values as Go prints them), `words` (values as tables show them), `pods` (what the amounts in a pod add up to), which
+//! uses `quantity`, and `quota` (what objects count for), which uses both.
 
 pub(crate) mod fields;
 pub(crate) mod go;
 pub(crate) mod names;
 pub(crate) mod pods;
 pub(crate) mod quantity;
+pub mod quota;
 pub(crate) mod times;
 pub(crate) mod words;

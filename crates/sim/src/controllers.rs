@@ -29,7 +29,9 @@ pub(crate) mod objects;
 pub(crate) mod placement;
 mod pod_garbage;
 mod pods;
+mod protection;
 pub(crate) mod queue;
+mod quota;
 mod replica_set;
 pub(crate) mod selectors;
 mod world;
@@ -97,6 +99,10 @@ pub fn start(client: Client, options: Options) -> Controllers {
     garbage.share(disruption.budgets(), true);
     endpoints.share(&garbage);
     garbage.share(jobs.jobs(), true);
+    let protection = protection::Controller::new(&world);
+    garbage.share(protection.claims(), true);
+    let quotas = quota::Controller::new(&world, &garbage);
+    garbage.share(quotas.quotas(), true);
     let namespace_deletion = namespace_deletion::Controller::new(&world, &garbage);
     world.follow(&mut tasks);
     run(&mut tasks, &world, deployments.run());
@@ -109,6 +115,8 @@ pub fn start(client: Client, options: Options) -> Controllers {
     run(&mut tasks, &world, disruption.run());
     run(&mut tasks, &world, endpoints.run());
     run(&mut tasks, &world, jobs.run());
+    run(&mut tasks, &world, quotas.run());
+    run(&mut tasks, &world, protection.run());
     run(&mut tasks, &world, garbage.run());
     Controllers { tasks }
 }

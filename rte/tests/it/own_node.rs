@@ -1,5 +1,5 @@
-//! The admission policy lets an exporter write the topology of its own node and the status of its own pod only. A real API server is the judge, because the embedded one knows the
-//! kind and enforces no policy.
+//! The admission policy lets an exporter write the topology of its own node and the status of its own pod only. The embedded
+//! API server and a real one refuse the same.
 
 use std::time::Duration;
 
@@ -72,8 +72,8 @@ struct Scene {
 }
 
 impl Scene {
-    async fn new((namespace, objects): (&str, Vec<Value>)) -> Self {
-        let server = ApiServer::start(Lane::Local).await.unwrap();
+    async fn new(lane: Lane, (namespace, objects): (&str, Vec<Value>)) -> Self {
+        let server = ApiServer::start(lane).await.unwrap();
         let admin = server.client().await.unwrap();
         let applier = Applier::new(admin.clone());
         let definition = api::crd::node_resource_topology();
@@ -167,11 +167,24 @@ fn is_refused_by_the_policy<T>(result: kube::Result<T>, what: &str) {
 #[case::of_the_operator(of_the_operator())]
 #[case::without_an_operator(of_the_manifest())]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "real: the Kubernetes programs"]
 async fn exporter_writes_of_its_own_node_and_pod_and_of_no_other(
     #[case] installation: (&'static str, Vec<Value>),
 ) {
-    let scene = Scene::new(installation).await;
+    writes_of_its_own_only(Scene::new(Lane::Embedded, installation).await).await;
+}
+
+#[rstest]
+#[case::of_the_operator(of_the_operator())]
+#[case::without_an_operator(of_the_manifest())]
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: the Kubernetes programs"]
+async fn real_server_lets_an_exporter_write_of_its_own_node_and_pod_and_of_no_other(
+    #[case] installation: (&'static str, Vec<Value>),
+) {
+    writes_of_its_own_only(Scene::new(Lane::Local, installation).await).await;
+}
+
+async fn writes_of_its_own_only(scene: Scene) {
     let (post, delete) = (PostParams::default(), DeleteParams::default());
     let merge = Patch::Merge(json!({"topologyPolicies": ["None"]}));
     let patch = PatchParams::default();

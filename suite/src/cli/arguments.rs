@@ -119,7 +119,7 @@ pub(super) struct ClusterUpArgs {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "kind",
-        conflicts_with_all = ["with_stack", "cluster", "assets", "light_nodes", "bin_dir", "flavour", "schedulable_control_plane"]
+        conflicts_with_all = ["with_stack", "cluster", "assets", "light_nodes", "bin_dir", "flavour", "schedulable_control_plane", "strict"]
     )]
     pub(super) print_kind_config: Option<PathBuf>,
 }

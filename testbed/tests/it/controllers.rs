@@ -4,6 +4,7 @@ mod compared;
 mod eviction;
 mod harness;
 mod life;
+mod limits;
 mod owners;
 mod placing;
 mod workloads;

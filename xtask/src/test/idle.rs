@@ -93,10 +93,7 @@ mod tests {
             processors.note(Some(now));
             processors.idle >= LOOKS
         };
-        assert_eq!(
-            [90; 5].map(&mut look),
-            [false, false, false, false, true]
-        );
+        assert_eq!([90; 5].map(&mut look), [false, false, false, false, true]);
         assert_eq!(
             [10, 90, 90, 90, 90].map(&mut look),
             [false, false, false, false, true]

@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 
+use super::policies::{BINDINGS, POLICIES};
 use crate::failure::Cause;
 use crate::registry::Resource;
 use crate::storage::DEFINITIONS;
@@ -18,6 +19,7 @@ mod kinds;
 pub(crate) mod meta;
 pub(crate) mod names;
 mod pod;
+mod policies;
 mod resources;
 pub(crate) mod warnings;
 mod workloads;
@@ -89,6 +91,8 @@ fn contents(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
         "clusterroles.rbac.authorization.k8s.io" => kinds::rules(object, false, causes),
         "rolebindings.rbac.authorization.k8s.io"
         | "clusterrolebindings.rbac.authorization.k8s.io" => kinds::binding(object, causes),
+        POLICIES => policies::policy(object, causes),
+        BINDINGS => policies::binding(spec, causes),
         _ => {}
     }
 }

@@ -219,15 +219,23 @@ fn cause(error: &ValidationError, written: &[Value], path: &str, value: &Value) 
 }
 
 /// Returns why a rule failed, in the words of Go's interpreter as far as they are known.
-fn go_error(why: &str) -> String {
+pub(crate) fn go_error(why: &str) -> String {
     for (ours, theirs) in [
         ("Division by zero", "division by zero"),
         ("Remainder by zero", "modulus by zero"),
         ("Overflow from", "integer overflow"),
+        ("Unsupported binary operator", "no such overload"),
+        (
+            "Error executing function 'int': string parse error",
+            "type conversion error from 'string' to 'int'",
+        ),
     ] {
         if why.starts_with(ours) {
             return theirs.to_owned();
         }
+    }
+    if let Some(index) = why.strip_prefix("Index out of bounds: Int(") {
+        return format!("index out of bounds: {}", index.trim_end_matches(')'));
     }
     let mut letters = why.chars();
     let first = letters.next().map(char::to_lowercase);

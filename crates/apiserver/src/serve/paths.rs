@@ -9,8 +9,19 @@ use crate::access::identity::User;
 use crate::failure::Failure;
 use crate::registry::{Table, discovery, openapi};
 
-/// Answers requests for OpenAPI documents, in JSON only.
+/// Type of the second version of OpenAPI in protobuf, as clients ask for it, and as it is answered.
+const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+const PROTOBUF_ANSWER: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// That document without paths and definitions: version `2.0`, and `Kubernetes` with an empty version. kubectl asks for it where the third
+/// version has no kind, as for a `List`, and checks nothing of a kind that it does not find; the server checks each object anyway.
+const DOCUMENT: &[u8] = b"\x0a\x032.0\x12\x0e\x0a\x0aKubernetes\x12\x00\x42\x00";
+
+/// Answers requests for OpenAPI documents: in JSON, those of the second version also in protobuf.
 fn serve_openapi(table: &Table, path: &[&str], accept: &str) -> Result<Response<Body>, Failure> {
+    if path == ["v2"] && accept.contains(PROTOBUF) {
+        let body = text_body(DOCUMENT);
+        return Ok(respond_with(200, PROTOBUF_ANSWER, body, &[]));
+    }
     let reads_json = accept.is_empty()
         || accept
             .split(',')

@@ -8,6 +8,7 @@ use http::request::Parts;
 use http::{Request as HttpRequest, Response, header};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Bytes, Incoming};
+use serde_json::json;
 
 use super::answers::{Body, json_response, refusal, respond_with, text_body};
 use super::negotiation::{negotiate, wants_yaml};
@@ -19,6 +20,8 @@ use super::{lists, protobuf, proxy};
 use crate::access::authz::{self, Attributes};
 use crate::access::identity::Identity;
 use crate::access::target::Target;
+use crate::admission::attempt::Attempt;
+use crate::admission::policies::{self, Operation, Review};
 use crate::failure::{Failure, Subject};
 use crate::faults::Effects;
 use crate::objects::events;
@@ -42,6 +45,7 @@ pub(super) async fn serve_resource(
     let effects = request.extensions().get::<Arc<Effects>>().cloned();
     check_verb(&resource, &target, verb)?;
     if proxy::answers(&target) {
+        check_connection(shared, identity, &target, query, &resource)?;
         return proxy::proxy(shared, request, &target).await;
     }
     let (parts, body) = request.into_parts();
@@ -49,6 +53,7 @@ pub(super) async fn serve_resource(
     let request = Request {
         identity,
         disabled: &shared.disabled_admission,
+        ignored: shared.ignored,
         resource: &resource,
         subresource: target.subresource,
         // the namespace of a Namespace matters for authorization only
@@ -99,6 +104,49 @@ pub(super) async fn serve_resource(
         ));
     }
     Ok(json_response(code, &body, &warnings))
+}
+
+/// Asks the admission policies whether a user may connect to a pod, a service or a node.
+fn check_connection(
+    shared: &Shared,
+    identity: &Identity,
+    target: &Target<'_>,
+    query: &HashMap<String, String>,
+    resource: &Resource,
+) -> Result<(), Failure> {
+    let state = shared.store.lock();
+    if !policies::has_bindings(&state) {
+        return Ok(());
+    }
+    let mut options = json!({"apiVersion": "v1"});
+    if let Some(subresource) = resource.subresource(target.subresource) {
+        options["kind"] = json!(subresource.kind);
+    }
+    for (name, value) in query {
+        options[name] = match value.as_str() {
+            "true" | "1" => json!(true),
+            "false" | "0" => json!(false),
+            _ if name == "command" => json!([value]),
+            text => json!(text),
+        };
+    }
+    let attempt = Attempt {
+        resource,
+        subresource: target.subresource,
+        namespace: target.namespace,
+        name: target.name,
+        identity,
+        before: None,
+        disabled: &shared.disabled_admission,
+    };
+    let review = Review {
+        attempt,
+        operation: Operation::Connect,
+        object: Some(&options),
+        dry_run: false,
+    };
+    // nothing shows warnings about a connection
+    policies::check(&state, &review).map(|_| ())
 }
 
 /// Reads the body of a request; returns it with the type of its contents. Protobuf becomes JSON.

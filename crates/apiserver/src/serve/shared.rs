@@ -7,6 +7,7 @@ use tokio_rustls::rustls;
 
 use crate::access::audit;
 use crate::access::authn::Users;
+use crate::admission::extent::Ignored;
 use crate::faults;
 use crate::registry::Registry;
 use crate::storage::Store;
@@ -20,6 +21,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) users: Users,
     pub(crate) disabled_admission: Vec<String>,
+    pub(crate) ignored: Ignored,
     pub(crate) proxies_to_loopback: bool,
     pub(crate) faults: Arc<faults::State>,
     pub(crate) audit: audit::Record,

@@ -4,12 +4,15 @@ use serde_json::{Value, json};
 
 use super::occurrences;
 use super::request::Request;
-use crate::admission::defaults;
+use crate::admission::attempt::Attempt;
+use crate::admission::policies::{self, Operation, Review};
+use crate::admission::{defaults, pod_security};
 use crate::failure::{Cause, Failure, Subject};
 use crate::objects::apply::Tracker;
 use crate::objects::{custom, events};
 use crate::schema::decode::{Findings, decode};
 use crate::schema::shape;
+use crate::storage::State;
 use crate::values::times::now;
 
 impl Request<'_> {
@@ -78,6 +81,26 @@ impl Request<'_> {
             shape::tidy(self.resource.schema(), object);
             defaults::apply(self.resource, object);
         }
+        Ok(warnings)
+    }
+
+    /// Asks those plugins of admission about a write that change nothing: Pod Security and the admission policies. Returns their
+    /// warnings.
+    pub(super) fn ask_policies(
+        &self,
+        state: &State,
+        attempt: Attempt<'_>,
+        operation: Operation,
+        object: Option<&Value>,
+    ) -> Result<Vec<String>, Failure> {
+        let review = Review {
+            attempt,
+            operation,
+            object,
+            dry_run: self.dry_run(),
+        };
+        let mut warnings = pod_security::check(state, &review)?;
+        warnings.extend(policies::check(state, &review)?);
         Ok(warnings)
     }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::request::{Answer, Request};
+use crate::admission::policies::Operation;
 use crate::failure::{Failure, Subject};
 use crate::storage::{Key, State};
 use crate::values::pods;
@@ -36,12 +37,21 @@ impl Request<'_> {
             .ok_or_else(|| Failure::not_found(&subject))?;
         check_preconditions(&subject, &binding["metadata"], before)?;
         check_is_free(name, before)?;
+        let warnings = self.ask_policies(
+            state,
+            pod_request.attempt(None),
+            Operation::Create,
+            Some(&binding),
+        )?;
         let mut pod = Value::clone(before);
         place(state, &mut pod, node, &binding["metadata"]);
         if !pod_request.dry_run() {
             state.put(Key::new("pods", self.namespace, name), pod);
         }
-        Ok(Answer::success())
+        Ok(Answer {
+            warnings,
+            ..Answer::success()
+        })
     }
 }
 

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::body::given_version;
 use super::request::{Answer, Request};
+use crate::admission::policies::Operation;
 use crate::admission::validation::{self, custom, meta};
-use crate::admission::{plugins, strategy};
+use crate::admission::{extent, plugins, strategy};
 use crate::failure::{Failure, Subject};
 use crate::objects::events;
 use crate::schema::shape;
@@ -78,6 +79,8 @@ impl Request<'_> {
             ));
         }
         remove_fields(&mut object, &["resourceVersion"]);
+        warnings.extend(named.ask_policies(state, attempt, Operation::Create, Some(&object))?);
+        warnings.extend(extent::check(self.ignored, self.resource, "", &object)?);
         named.check_name_is_free(state, is_generated)?;
         if self.resource.custom.is_some() {
             warnings.extend(meta::finalizer_warnings(None, &object));

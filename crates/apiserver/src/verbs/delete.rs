@@ -10,6 +10,7 @@ use super::definitions;
 use super::deletion::has_finalizers;
 use super::request::{Answer, Request};
 use crate::admission::plugins;
+use crate::admission::policies::{self, Operation};
 use crate::failure::{self, Cause, Failure, Subject};
 use crate::storage::{DEFINITIONS, Key, State};
 use crate::values::times::{instant, now};
@@ -236,21 +237,41 @@ impl Request<'_> {
         let before = Arc::clone(self.existing(state)?);
         self.check_preconditions(&before, options)?;
         plugins::check_delete(&self.attempt(Some(&before)), &before)?;
+        // an eviction is asked about as such
+        let warnings = if self.subresource.is_empty() && policies::has_bindings(state) {
+            let shown = self.in_requested_version(&before);
+            let attempt = self.attempt(Some(&shown));
+            self.ask_policies(state, attempt, Operation::Delete, None)?
+        } else {
+            Vec::new()
+        };
+        let mut answer = self.delete_admitted(state, options, &before)?;
+        answer.warnings.extend(warnings);
+        Ok(answer)
+    }
+
+    /// Deletes an object that admission lets go.
+    fn delete_admitted(
+        &self,
+        state: &mut State,
+        options: &Options,
+        before: &Arc<Value>,
+    ) -> Result<Answer, Failure> {
         if self.resource.storage == DEFINITIONS && before["metadata"]["deletionTimestamp"].is_null()
         {
-            let mut object = definitions::start_deletion(&before, &now());
+            let mut object = definitions::start_deletion(before, &now());
             if !options.dry_run {
                 object = Value::clone(&state.put(self.key(), object));
             }
             return Ok(self.pending_answer(&object, options));
         }
-        let mut object = Value::clone(&before);
+        let mut object = Value::clone(before);
         let marked = before["metadata"]["deletionTimestamp"].is_string();
         let is_namespace = self.resource.storage == "namespaces";
         let mut grace_seconds = None;
         if self.resource.storage == "pods" {
             match grace(&mut object, options) {
-                Grace::Pending => return Ok(self.pending_answer(&before, options)),
+                Grace::Pending => return Ok(self.pending_answer(before, options)),
                 Grace::Ended => {}
                 Grace::Seconds(seconds) => grace_seconds = Some(seconds),
             }
@@ -258,7 +279,7 @@ impl Request<'_> {
         let changed = self.set_collector_finalizers(&mut object, options);
         let held = has_finalizers(&object);
         if is_namespace && marked && held && !changed {
-            return Ok(self.pending_answer(&before, options));
+            return Ok(self.pending_answer(before, options));
         }
         if grace_seconds.is_some() || held || changed {
             if grace_seconds.is_none() && held {
@@ -271,7 +292,7 @@ impl Request<'_> {
             if options.dry_run {
                 return Ok(self.pending_answer(&object, options));
             }
-            if object != *before {
+            if object != **before {
                 object = Value::clone(&state.put(self.key(), object));
             }
             if stays {

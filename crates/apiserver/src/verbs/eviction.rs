@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::delete::Options;
 use super::request::{Answer, Request};
+use crate::admission::policies::Operation;
 use crate::failure::{Failure, Subject};
 use crate::objects::apply::Tracker;
 use crate::objects::selectors;
@@ -28,6 +29,12 @@ impl Request<'_> {
         let mut options = Options::parse_unchecked(&eviction["deleteOptions"]);
         options.dry_run |= self.dry_run();
         let pod = Arc::clone(self.existing(state)?);
+        let warnings = self.ask_policies(
+            state,
+            self.attempt(None),
+            Operation::Create,
+            Some(&eviction),
+        )?;
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
         let ends = pod["metadata"]["deletionTimestamp"].is_string();
         if !ends && !["Succeeded", "Failed", "Pending"].contains(&phase) {
@@ -49,7 +56,10 @@ impl Request<'_> {
         }
         options.check(&eviction["deleteOptions"])?;
         self.delete_with(state, &options)?;
-        Ok(Answer::success())
+        Ok(Answer {
+            warnings,
+            ..Answer::success()
+        })
     }
 
     /// Checks that the body is an eviction of the pod in the path.

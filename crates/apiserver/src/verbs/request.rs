@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::access::identity::Identity;
 use crate::admission::attempt::Attempt;
+use crate::admission::extent::Ignored;
 use crate::failure::{Failure, Subject};
 use crate::faults::Effects;
 use crate::objects::{apply, custom, events};
@@ -20,6 +21,8 @@ pub(crate) struct Request<'a> {
     pub(crate) identity: &'a Identity,
     /// Names of the disabled admission plugins.
     pub(crate) disabled: &'a [String],
+    /// What becomes of objects that the cluster would not act on.
+    pub(crate) ignored: Ignored,
     pub(crate) resource: &'a Resource,
     pub(crate) subresource: &'a str,
     pub(crate) namespace: &'a str,

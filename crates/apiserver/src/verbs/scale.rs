@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::request::{Answer, Request};
+use crate::admission::policies::Operation;
 use crate::failure::{Cause, Failure};
 use crate::objects::apply::{owners_of_scale, owners_with_scale};
 use crate::objects::selectors;
@@ -116,7 +117,7 @@ impl Request<'_> {
         mut scale: Value,
     ) -> Result<Answer, Failure> {
         let subresource_request = self.for_subresource_kind()?;
-        let warnings = subresource_request.admit(&mut scale)?;
+        let mut warnings = subresource_request.admit(&mut scale)?;
         subresource_request.track(Some(before), &mut scale);
         let wanted = &scale["spec"]["replicas"];
         let number = wanted.as_i64().unwrap_or_default();
@@ -129,6 +130,12 @@ impl Request<'_> {
             );
             return Err(subresource_request.invalid(&scale, &[cause]));
         }
+        warnings.extend(self.ask_policies(
+            state,
+            self.attempt(Some(before)),
+            Operation::Update,
+            Some(&scale),
+        )?);
         let existing = self.object_before_write(state)?;
         let mut object = self.in_requested_version(&existing);
         for field in ["resourceVersion", "uid"] {

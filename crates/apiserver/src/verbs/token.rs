@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::request::{Answer, Request};
 use crate::access::accounts::{Accounts, Claims, ObjectReference, Private, unix_time};
 use crate::admission::plugins;
+use crate::admission::policies::Operation;
 use crate::failure::{Cause, Failure, Subject};
 use crate::storage::State;
 use crate::values::fields::{copy, items, set_default};
@@ -23,10 +24,16 @@ const EXTENDED_LIFETIME: i64 = 365 * 24 * 3600;
 impl Request<'_> {
     /// Issues a token for an account.
     pub(crate) fn token(&self, state: &State, accounts: &Accounts) -> Result<Answer, Failure> {
-        let (mut request, warnings) = self.token_request()?;
+        let (mut request, mut warnings) = self.token_request()?;
         self.check_request(&request)?;
         let account = self.existing(state)?;
         plugins::admit(state, &self.attempt(None), &mut request)?;
+        warnings.extend(self.ask_policies(
+            state,
+            self.attempt(None),
+            Operation::Create,
+            Some(&request),
+        )?);
         let spec = &request["spec"];
         let lifetime = lifetime(spec)?;
         let audiences = audiences(spec, accounts);

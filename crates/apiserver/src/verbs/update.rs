@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use super::create::CreatedBy;
 use super::deletion::has_finalizers;
 use super::request::{Answer, Request};
+use crate::admission::policies::Operation;
 use crate::admission::validation::{self, custom, meta};
-use crate::admission::{plugins, strategy};
+use crate::admission::{extent, plugins, strategy};
 use crate::failure::{Cause, Failure};
 use crate::objects::apply::keep_times;
 use crate::objects::events;
@@ -143,6 +144,16 @@ impl Request<'_> {
                 Some(before),
                 &object,
             ));
+        }
+        warnings.extend(extent::check_subresource(
+            self.ignored,
+            self.resource,
+            self.subresource,
+            &object,
+        )?);
+        // a scale is asked about as such, before it becomes a change of the object
+        if self.subresource != "scale" {
+            warnings.extend(self.ask_policies(state, attempt, Operation::Update, Some(&object))?);
         }
         keep_times(before, &mut object);
         let stored = self.existing(state)?;

@@ -17,7 +17,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ApiResource, DynamicObject, PropagationPolicy};
 use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use self::graph::{Entry, Graph};
@@ -36,6 +36,21 @@ const ORPHAN: &str = "orphan";
 /// Interval after which an owner of an unknown kind is looked up again.
 const UNKNOWN_KIND: Duration = Duration::from_secs(30);
 
+/// Those who are told when an object of a namespace is gone.
+#[derive(Default)]
+struct Gone(RwLock<Vec<Box<dyn Fn(&str) + Send + Sync>>>);
+
+impl Gone {
+    fn tell(&self, namespace: &str) {
+        if namespace.is_empty() {
+            return;
+        }
+        for tell in self.0.read().iter() {
+            tell(namespace);
+        }
+    }
+}
+
 pub(crate) struct Controller {
     client: Client,
     events: Recorder,
@@ -46,6 +61,8 @@ pub(crate) struct Controller {
     mirrored: Mutex<HashSet<String>>,
     definitions: Arc<Mirror<CustomResourceDefinition>>,
     changed: Arc<tokio::sync::Notify>,
+    /// Told when an object of a namespace is gone.
+    gone: Arc<Gone>,
     /// Whether discovery is complete.
     discovered: watch::Sender<bool>,
 }
@@ -67,6 +84,7 @@ impl Controller {
             mirrored: Mutex::default(),
             definitions: Arc::clone(&definitions),
             changed: Arc::default(),
+            gone: Arc::default(),
             discovered: watch::Sender::new(false),
         });
         let changed = Arc::clone(&this.changed);
@@ -94,7 +112,11 @@ impl Controller {
         self.mirrored.lock().insert(name.clone());
         self.kinds.lock().insert(name, Arc::clone(&kind));
         let (graph, queue) = (Arc::clone(&self.graph), Arc::clone(&self.queue));
+        let gone = Arc::clone(&self.gone);
         mirror.listen(move |before, after| {
+            if let (Some(object), None) = (before, after) {
+                gone.tell(objects::namespace(&**object));
+            }
             let mut graph = graph.lock();
             let work = match (before, after) {
                 (_, Some(object)) => graph.observe(&kind, object.meta()),
@@ -106,6 +128,11 @@ impl Controller {
                 queue.add(uid);
             }
         });
+    }
+
+    /// Calls a function with the namespace of each object that is gone, of whatever kind.
+    pub(crate) fn when_gone(&self, tell: impl Fn(&str) + Send + Sync + 'static) {
+        self.gone.0.write().push(Box::new(tell));
     }
 
     /// Returns once all served kinds are known.

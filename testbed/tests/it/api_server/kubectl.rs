@@ -48,6 +48,29 @@ fn widget(size: i32) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: kubectl"]
+async fn applies_a_list_and_creates_what_has_no_patch() {
+    let kubectl = Kubectl::start().await;
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"a": "b"}},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "two"}},
+    ]});
+    assert_eq!(
+        kubectl.ok("apply -f -", &list.to_string()).await,
+        "configmap/one created\nconfigmap/two created\n"
+    );
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": "nobody", "resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    let made = kubectl
+        .ok(
+            "create -o jsonpath={.status.allowed} -f -",
+            &review.to_string(),
+        )
+        .await;
+    assert_eq!(made, "false");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn applies_on_the_client_side() {
     let kubectl = Kubectl::start().await;
     let apply = "apply -f -";

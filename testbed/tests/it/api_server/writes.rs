@@ -388,3 +388,41 @@ async fn a_new_node_is_tainted_until_it_is_ready() {
         ("node.kubernetes.io/not-ready", "NoSchedule")
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nothing_acts_on_is_told_or_refused_as_the_server_was_asked_to() {
+    let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s"}, "spec": {
+        "serviceName": "s", "selector": {"matchLabels": {"a": "b"}}, "template": {
+            "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    for (ignored, expected) in [
+        (apiserver::Ignored::Stored, (201, None)),
+        (
+            apiserver::Ignored::Warned,
+            (
+                201,
+                Some(
+                    "299 - \"the embedded cluster ignores statefulsets.apps: no controller makes their pods\"",
+                ),
+            ),
+        ),
+        (apiserver::Ignored::Refused, (403, None)),
+    ] {
+        let options = apiserver::Options {
+            ignored,
+            ..apiserver::Options::default()
+        };
+        let server = apiserver::Server::start(options).await.unwrap();
+        let admin = impatient(&server, &server.admin_token).await;
+        let request = http::Request::post("/apis/apps/v1/namespaces/default/statefulsets")
+            .header("content-type", "application/json")
+            .body(set.to_string().into_bytes().into())
+            .unwrap();
+        let answer = admin.send(request).await.unwrap();
+        let warning = answer.headers().get("warning");
+        let told = (
+            answer.status().as_u16(),
+            warning.map(|warning| warning.to_str().unwrap()),
+        );
+        assert_eq!(told, expected, "{ignored:?}");
+    }
+}

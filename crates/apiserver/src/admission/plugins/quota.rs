@@ -1,43 +1,12 @@
 //! Resource quotas: limits on the number of objects and on their total amounts in a namespace.
 
-use std::collections::BTreeMap;
-
-use api::quantity::{Amount, Format};
+use api::quantity::Amount;
 use serde_json::{Value, json};
 
 use crate::admission::attempt::Attempt;
 use crate::failure::Failure;
 use crate::storage::{Key, State};
-use crate::values::pods;
-use crate::values::quantity;
-
-/// Returns the amounts that an object counts for in quotas, by name.
-fn usage(attempt: &Attempt<'_>, object: &Value) -> BTreeMap<String, Amount> {
-    let one = Amount::from_units(1, Format::DecimalSi);
-    let mut usage = BTreeMap::new();
-    let resource = attempt.resource;
-    if attempt.resource.group.is_empty() {
-        usage.insert(resource.plural.clone(), one);
-        usage.insert(format!("count/{}", resource.plural), one);
-    } else {
-        usage.insert(format!("count/{}.{}", resource.plural, resource.group), one);
-    }
-    if resource.storage == "pods" {
-        let spec = &object["spec"];
-        for (name, amount) in pods::total(spec, "requests") {
-            if ["cpu", "memory", "ephemeral-storage"].contains(&name.as_str()) {
-                usage.insert(name.clone(), amount);
-            }
-            usage.insert(format!("requests.{name}"), amount);
-        }
-        for (name, amount) in pods::total(spec, "limits") {
-            if ["cpu", "memory", "ephemeral-storage"].contains(&name.as_str()) {
-                usage.insert(format!("limits.{name}"), amount);
-            }
-        }
-    }
-    usage
-}
+use crate::values::{pods, quantity, quota};
 
 /// Returns the amounts that a quota bounds but that some containers do not set, with the names of those containers.
 fn unset_amounts(object: &Value, hard: &serde_json::Map<String, Value>) -> Vec<String> {
@@ -73,24 +42,23 @@ pub(super) fn charge(
     if attempt.namespace.is_empty() || attempt.resource.storage == "resourcequotas" {
         return Ok(());
     }
+    let resource = attempt.resource;
     let quotas: Vec<Value> = state
         .list("resourcequotas", attempt.namespace)
         .map(|(_, quota)| Value::clone(quota))
-        .filter(|quota| {
-            quota["spec"]["scopes"].is_null() && quota["spec"]["scopeSelector"].is_null()
-        })
+        .filter(|quota| quota::is_in_scope(quota, &resource.group, &resource.plural, object))
         .collect();
     if quotas.is_empty() {
         return Ok(());
     }
-    let usage = usage(attempt, object);
+    let usage = quota::usage(&resource.group, &resource.plural, object);
     let mut charged = Vec::new();
-    for mut quota in quotas {
-        let name = quota["metadata"]["name"]
+    for mut quota_object in quotas {
+        let name = quota_object["metadata"]["name"]
             .as_str()
             .unwrap_or_default()
             .to_owned();
-        let Some(hard) = quota["spec"]["hard"].as_object().cloned() else {
+        let Some(hard) = quota_object["spec"]["hard"].as_object().cloned() else {
             continue;
         };
         if attempt.resource.storage == "pods" {
@@ -102,11 +70,12 @@ pub(super) fn charge(
                 )));
             }
         }
-        let concerned: Vec<&String> = hard.keys().filter(|key| usage.contains_key(*key)).collect();
+        let counts = |key: &&String| usage.get(*key).is_some_and(|amount| !amount.is_zero());
+        let concerned: Vec<&String> = hard.keys().filter(counts).collect();
         if concerned.is_empty() {
             continue;
         }
-        let unknown = unknown_amounts(&quota, &concerned);
+        let unknown = unknown_amounts(&quota_object, &concerned);
         if !unknown.is_empty() {
             return Err(attempt.forbidden(&format!(
                 "status unknown for quota: {name}, resources: {}",
@@ -117,10 +86,10 @@ pub(super) fn charge(
         for key in concerned {
             let charge = Charge {
                 requested: usage[key],
-                used: quantity::amount(&quota["status"]["used"][key]),
+                used: quantity::amount(&quota_object["status"]["used"][key]),
                 limit: quantity::amount(&hard[key]),
             };
-            quota["status"]["used"][key] = json!(charge.sum().to_string());
+            quota_object["status"]["used"][key] = json!(charge.sum().to_string());
             if charge.sum() > charge.limit {
                 exceeded.push((key, charge));
             }
@@ -128,7 +97,7 @@ pub(super) fn charge(
         if !exceeded.is_empty() {
             return Err(attempt.forbidden(&excess(&name, &exceeded)));
         }
-        charged.push((name, quota));
+        charged.push((name, quota_object));
     }
     if !dry_run {
         for (name, quota) in charged {

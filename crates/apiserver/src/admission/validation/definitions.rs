@@ -13,7 +13,7 @@ mod go;
 mod hub;
 mod parts;
 mod path;
-mod rules;
+pub(super) mod rules;
 mod schema;
 mod spec;
 mod structural;

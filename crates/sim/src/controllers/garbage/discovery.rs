@@ -15,9 +15,9 @@ use kube::runtime::watcher::{Config, Event, watcher};
 use parking_lot::Mutex;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::Controller;
 use super::graph::Graph;
 use super::kind::{WatchedKind, served};
+use super::{Controller, Gone};
 use crate::controllers::mirror::{self, ObjectKey};
 use crate::controllers::queue::Queue;
 
@@ -66,7 +66,8 @@ impl Controller {
                 }
                 self.kinds.lock().insert(name.clone(), Arc::clone(&kind));
                 let (graph, queue) = (Arc::clone(&self.graph), Arc::clone(&self.queue));
-                let task = watch(self.client.clone(), kind, graph, queue);
+                let gone = Arc::clone(&self.gone);
+                let task = watch(self.client.clone(), kind, graph, queue, gone);
                 running.insert(name, watches.spawn(task));
             }
             tracing::trace!(watches = running.len(), "Watching all kinds");
@@ -108,6 +109,7 @@ async fn watch(
     kind: Arc<WatchedKind>,
     graph: Arc<Mutex<Graph>>,
     queue: Arc<Queue<String>>,
+    gone: Arc<Gone>,
 ) {
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &kind.api);
     let mut events = watcher(api, Config::default()).default_backoff().boxed();
@@ -125,7 +127,11 @@ async fn watch(
             }
             Ok(Event::InitDone) => graph.lock().keep_only(&kind, &std::mem::take(&mut listed)),
             Ok(Event::Apply(object)) => graph.lock().observe(&kind, &object.metadata),
-            Ok(Event::Delete(object)) => graph.lock().forget(&uid(&object.metadata)),
+            Ok(Event::Delete(object)) => {
+                let namespace = object.metadata.namespace.as_deref();
+                gone.tell(namespace.unwrap_or_default());
+                graph.lock().forget(&uid(&object.metadata))
+            }
             Err(error) => {
                 mirror::report(&error, &kind.api.kind);
                 Vec::new()

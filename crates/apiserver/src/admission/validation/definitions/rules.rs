@@ -14,6 +14,7 @@ pub(super) mod budget;
 mod check;
 mod cost;
 mod functions;
+pub(in crate::admission::validation) mod policies;
 mod types;
 
 /// Reasons that a rule may give.

@@ -40,15 +40,27 @@ impl<'a> Checker<'a> {
         of_self: &Type,
         optional: bool,
     ) -> Result<CompiledRule, String> {
+        let before = if optional {
+            Type::Unknown
+        } else {
+            of_self.clone()
+        };
+        let variables = vec![("self".into(), of_self.clone()), ("oldSelf".into(), before)];
+        Self::compile_about(text, variables)
+    }
+
+    /// Compiles an expression about variables. The error is a message for users.
+    pub(super) fn compile_about(
+        text: &'a str,
+        variables: Vec<(String, Type)>,
+    ) -> Result<CompiledRule, String> {
         if let Some(why) = room::refusal(text) {
             return Err(why);
         }
-        room::work_on(room::is_small(text), || {
-            Self::compiled(text, of_self, optional)
-        })
+        room::work_on(room::is_small(text), || Self::compiled(text, variables))
     }
 
-    fn compiled(text: &'a str, of_self: &Type, optional: bool) -> Result<CompiledRule, String> {
+    fn compiled(text: &'a str, variables: Vec<(String, Type)>) -> Result<CompiledRule, String> {
         let parsed = Parser::new().enable_optional_syntax(true).parse(text);
         let expression = parsed.map_err(|errors| {
             let shown = errors.errors.iter().map(|error| {
@@ -60,14 +72,9 @@ impl<'a> Checker<'a> {
             });
             shown.collect::<Vec<_>>().join("\n")
         })?;
-        let before = if optional {
-            Type::Unknown
-        } else {
-            of_self.clone()
-        };
         let mut checker = Self {
             source: Source::new(text),
-            variables: vec![("self".into(), of_self.clone()), ("oldSelf".into(), before)],
+            variables,
             errors: Vec::new(),
             here: Position { line: 1, column: 0 },
             uses_old_self: false,

@@ -34,7 +34,7 @@ pub(super) const TYPES: [&str; 13] = [
 ];
 
 /// Functions and methods.
-const KNOWN: [&str; 118] = [
+const KNOWN: [&str; 121] = [
     "add",
     "all",
     "allowed",
@@ -64,6 +64,7 @@ const KNOWN: [&str; 118] = [
     "existsOne",
     "exists_one",
     "family",
+    "fieldSelector",
     "filter",
     "find",
     "findAll",
@@ -110,6 +111,7 @@ const KNOWN: [&str; 118] = [
     "isUnspecified",
     "join",
     "jsonpatch",
+    "labelSelector",
     "last",
     "lastIndexOf",
     "lowerAscii",
@@ -133,6 +135,7 @@ const KNOWN: [&str; 118] = [
     "quantity",
     "reason",
     "replace",
+    "resource",
     "reverse",
     "semver",
     "serviceAccount",

@@ -1,0 +1,191 @@
+//! What the embedded cluster does not act on: such objects are stored with a warning or refused, so that no test is green because nothing
+//! happened.
+//!
+//! The lists are data, `corpus/extent.yaml`: README.tests.md shows the same. A server alone, without controllers, says nothing, as a real one.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::failure::{Failure, Subject};
+use crate::registry::Resource;
+
+/// What becomes of an object that the cluster would not act on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ignored {
+    /// It is stored without a word, as by a real API server.
+    #[default]
+    Stored,
+    /// It is stored, and the answer has a warning.
+    Warned,
+    /// It is refused.
+    Refused,
+}
+
+#[derive(Debug, Deserialize)]
+struct Extent {
+    ignored: Vec<Row>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    resource: String,
+    /// Path of the field that is ignored; without one the whole object is.
+    field: Option<String>,
+    /// The value of the field that is ignored; without one every value is.
+    value: Option<Value>,
+    #[serde(default)]
+    subresource: String,
+    why: String,
+}
+
+static EXTENT: LazyLock<Extent> = LazyLock::new(|| {
+    let text = include_str!("../../corpus/extent.yaml");
+    // a test reads the file, so the default is never used
+    serde_yaml::from_str(text).unwrap_or(Extent {
+        ignored: Vec::new(),
+    })
+});
+
+impl Row {
+    fn is_about(&self, resource: &Resource, subresource: &str, object: &Value) -> bool {
+        let given = || {
+            let path = self.field.as_deref().unwrap_or_default();
+            path.split('.').fold(object, |value, step| &value[step])
+        };
+        self.resource == resource.storage
+            && self.subresource == subresource
+            && match (&self.field, &self.value) {
+                (None, _) => true,
+                (Some(_), Some(value)) => given() == value,
+                (Some(_), None) => !given().is_null(),
+            }
+    }
+
+    fn message(&self) -> String {
+        let what = match (&self.field, &self.value) {
+            (None, _) if self.subresource.is_empty() => self.resource.clone(),
+            (None, _) => format!("{}/{}", self.resource, self.subresource),
+            (Some(field), None) => format!("{field} of {}", self.resource),
+            (Some(field), Some(value)) => format!("{field}={value} of {}", self.resource),
+        };
+        format!("the embedded cluster ignores {what}: {}", self.why)
+    }
+}
+
+/// Returns the warnings about what is ignored of an object, or refuses it. Custom objects are nobody's business here.
+pub(crate) fn check(
+    ignored: Ignored,
+    resource: &Resource,
+    subresource: &str,
+    object: &Value,
+) -> Result<Vec<String>, Failure> {
+    if ignored == Ignored::Stored || resource.custom.is_some() {
+        return Ok(Vec::new());
+    }
+    let rows = EXTENT.ignored.iter();
+    let messages: Vec<String> = rows
+        .filter(|row| row.is_about(resource, subresource, object))
+        .map(Row::message)
+        .collect();
+    match messages.first() {
+        Some(first) if ignored == Ignored::Refused => {
+            let subject = Subject {
+                group: &resource.group,
+                resource: &resource.plural,
+                name: object["metadata"]["name"].as_str().unwrap_or_default(),
+            };
+            let why = format!("{first}; a cluster that is not strict stores it with a warning");
+            Err(Failure::forbidden(&subject, &why))
+        }
+        _ => Ok(messages),
+    }
+}
+
+/// The same for a change through a subresource; a change of the object itself is nothing new.
+pub(crate) fn check_subresource(
+    ignored: Ignored,
+    resource: &Resource,
+    subresource: &str,
+    object: &Value,
+) -> Result<Vec<String>, Failure> {
+    if subresource.is_empty() {
+        return Ok(Vec::new());
+    }
+    check(ignored, resource, subresource, object)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::registry::built_in;
+
+    fn warnings(ignored: Ignored, storage: &str, object: &Value) -> Result<Vec<String>, String> {
+        let mut known = built_in().ordered.iter();
+        let resource = known.find(|resource| resource.storage == storage).unwrap();
+        check(ignored, resource, "", object).map_err(|failure| failure.message)
+    }
+
+    #[rstest]
+    #[case::an_indexed_job("jobs.batch", json!({"spec": {"completionMode": "Indexed"}}),
+        Some("the embedded cluster ignores spec.completionMode=\"Indexed\" of jobs.batch: pods get no index"))]
+    #[case::a_plain_job("jobs.batch", json!({"spec": {"completionMode": "NonIndexed"}}), None)]
+    #[case::a_stateful_set("statefulsets.apps", json!({}),
+        Some("the embedded cluster ignores statefulsets.apps: no controller makes their pods"))]
+    #[case::a_deployment("deployments.apps", json!({}), None)]
+    fn what_is_ignored_is_told(
+        #[case] storage: &str,
+        #[case] object: Value,
+        #[case] expected: Option<&str>,
+    ) {
+        let expected: Vec<String> = expected.map(str::to_owned).into_iter().collect();
+        let silent = warnings(Ignored::Stored, storage, &object);
+        assert_eq!(silent, Ok(Vec::new()));
+        let refused = warnings(Ignored::Refused, storage, &object).is_err();
+        assert_eq!(refused, !expected.is_empty());
+        let told = warnings(Ignored::Warned, storage, &object);
+        assert_eq!(told, Ok(expected));
+    }
+
+    #[test]
+    fn every_built_in_resource_is_in_one_list() {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Lists {
+            acts: Vec<String>,
+            inert: Vec<Inert>,
+            ignored: Vec<Row>,
+        }
+        #[derive(Deserialize)]
+        struct Inert {
+            resource: String,
+        }
+        let text = include_str!("../../corpus/extent.yaml");
+        let lists: Lists = serde_yaml::from_str(text).unwrap();
+        let whole = lists.ignored.iter();
+        let whole = whole.filter(|row| row.field.is_none() && row.subresource.is_empty());
+        let inert = lists.inert.iter().map(|row| &row.resource);
+        let mut named: Vec<&str> = lists
+            .acts
+            .iter()
+            .chain(inert)
+            .chain(whole.map(|row| &row.resource))
+            .map(String::as_str)
+            .collect();
+        named.sort_unstable();
+        let known = built_in().ordered.iter();
+        let known: BTreeSet<&str> = known.map(|resource| resource.storage.as_str()).collect();
+        let known: Vec<&str> = known.into_iter().collect();
+        assert_eq!(named, known);
+        for row in &lists.ignored {
+            assert!(known.contains(&row.resource.as_str()), "{}", row.resource);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Protection of claims: one that is being deleted goes once no pod uses it. Nothing else is done about claims: no controller binds them to
+//! volumes.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::ResourceExt as _;
+use kube::runtime::watcher::Config;
+use serde_json::json;
+
+use super::mirror::{Mirror, ObjectKey};
+use super::queue::Queue;
+use super::world::World;
+use super::{MANAGER, objects};
+
+/// The finalizer that admission adds to claims.
+const PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+pub(crate) struct Controller {
+    world: Arc<World>,
+    queue: Arc<Queue<ObjectKey>>,
+    claims: Arc<Mirror<PersistentVolumeClaim>>,
+}
+
+/// Returns the names of the claims that a pod uses.
+fn claims_of(pod: &Pod) -> Vec<String> {
+    let volumes = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.volumes.iter().flatten());
+    volumes
+        .filter_map(|volume| {
+            let named = volume.persistent_volume_claim.as_ref();
+            let own = volume.ephemeral.as_ref();
+            named
+                .map(|source| source.claim_name.clone())
+                .or_else(|| own.map(|_| format!("{}-{}", pod.name_any(), volume.name)))
+        })
+        .collect()
+}
+
+impl Controller {
+    /// Subscribes to the changes that concern this controller.
+    pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
+        let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
+        let claims = Arc::new(Mirror::new(
+            world.client.clone(),
+            MANAGER,
+            |_: &PersistentVolumeClaim| Vec::new(),
+        ));
+        let own = Arc::clone(&queue);
+        claims.listen(move |_, after: Option<&Arc<PersistentVolumeClaim>>| {
+            if let Some(claim) = after
+                && objects::deleting(&**claim)
+            {
+                own.add(ObjectKey::of(&claim.metadata));
+            }
+        });
+        let own = Arc::clone(&queue);
+        world.pods.listen(move |before, after| {
+            let is_over = after.is_none_or(|pod| objects::terminal(pod));
+            if let Some(pod) = before
+                && is_over
+            {
+                for claim in claims_of(pod) {
+                    own.add(ObjectKey::new(objects::namespace(&**pod), &claim));
+                }
+            }
+        });
+        Arc::new(Self {
+            world: Arc::clone(world),
+            queue,
+            claims,
+        })
+    }
+
+    /// Returns the mirror of claims, which other controllers share.
+    pub(crate) fn claims(&self) -> &Arc<Mirror<PersistentVolumeClaim>> {
+        &self.claims
+    }
+
+    /// Runs the controller; never returns by itself.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let queue = Arc::clone(&self.queue);
+        let work = async {
+            self.claims.synced().await;
+            queue
+                .work("pvcprotection", 2, |key| {
+                    let this = Arc::clone(&self);
+                    async move { this.reconcile(&key).await }
+                })
+                .await;
+        };
+        tokio::join!(Arc::clone(&self.claims).follow(Config::default()), work);
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
+        let Some(claim) = self.claims.get(key) else {
+            return Ok(());
+        };
+        if !objects::deleting(&*claim) || !claim.finalizers().iter().any(|name| name == PROTECTION)
+        {
+            return Ok(());
+        }
+        let pods = self.world.pods.within(&key.namespace);
+        let is_used = pods
+            .iter()
+            .any(|pod| !objects::terminal(pod) && claims_of(pod).contains(&key.name));
+        if is_used {
+            return Ok(());
+        }
+        let left: Vec<&String> = claim
+            .finalizers()
+            .iter()
+            .filter(|name| *name != PROTECTION)
+            .collect();
+        let patch = json!({"metadata": {
+            "finalizers": left, "resourceVersion": claim.metadata.resource_version}});
+        match self.claims.patch(&claim, &patch).await {
+            Err(error) if objects::code(&error) != 404 => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Quotas that follow what is used, and claims that stay while a pod uses them.
+
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ResourceQuota, Service};
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::{Value, json};
+
+use super::harness::{Cluster, make, until};
+
+fn pod(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}}}]}})
+}
+
+/// Waits until a quota tells these used amounts.
+async fn uses(quotas: &Api<ResourceQuota>, expected: &[(&str, &str)]) {
+    until(quotas, "q", |quota| {
+        let status = quota.and_then(|quota| quota.status.as_ref());
+        let used = status.and_then(|status| status.used.as_ref());
+        used.is_some_and(|used| {
+            expected
+                .iter()
+                .all(|(name, amount)| used.get(*name).is_some_and(|known| known.0 == *amount))
+        })
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_counts_what_comes_and_what_goes() {
+    let cluster = Cluster::start(&["a"]).await;
+    let quotas: Api<ResourceQuota> = cluster.api();
+    let pods: Api<Pod> = cluster.api();
+    let maps: Api<ConfigMap> = cluster.api();
+    make(&maps, json!({"metadata": {"name": "before"}})).await;
+    let hard = json!({"pods": "2", "requests.cpu": "1", "count/configmaps": "5", "services.nodeports": "1"});
+    make(
+        &quotas,
+        json!({"metadata": {"name": "q"}, "spec": {"hard": hard}}),
+    )
+    .await;
+    // what was there before counts, too: the certificate of the cluster and this one
+    uses(&quotas, &[("count/configmaps", "2"), ("pods", "0")]).await;
+
+    for name in ["one", "two"] {
+        make(&pods, pod(name)).await;
+    }
+    uses(&quotas, &[("pods", "2"), ("requests.cpu", "200m")]).await;
+    let third: Pod = serde_json::from_value(pod("three")).unwrap();
+    let refused = pods.create(&PostParams::default(), &third).await;
+    let message = refused.unwrap_err().to_string();
+    assert!(
+        message.contains("exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"),
+        "{message}"
+    );
+
+    pods.delete("one", &DeleteParams::default()).await.unwrap();
+    maps.delete("before", &DeleteParams::default())
+        .await
+        .unwrap();
+    uses(
+        &quotas,
+        &[
+            ("pods", "1"),
+            ("requests.cpu", "100m"),
+            ("count/configmaps", "1"),
+        ],
+    )
+    .await;
+    make(&pods, pod("three")).await;
+
+    let services: Api<Service> = cluster.api();
+    let two_ports = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"name": "a", "port": 1}, {"name": "b", "port": 2}]}});
+    let service: Service = serde_json::from_value(two_ports).unwrap();
+    let refused = services.create(&PostParams::default(), &service).await;
+    let message = refused.unwrap_err().to_string();
+    assert!(
+        message.contains("requested: services.nodeports=2"),
+        "{message}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_goes_when_the_last_pod_that_uses_it_has_gone() {
+    let cluster = Cluster::start(&["a"]).await;
+    let claims: Api<PersistentVolumeClaim> = cluster.api();
+    let spec =
+        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    for name in ["used", "unused"] {
+        make(&claims, json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+    let pods: Api<Pod> = cluster.api();
+    let mut user = pod("user");
+    user["spec"]["volumes"] =
+        json!([{"name": "data", "persistentVolumeClaim": {"claimName": "used"}}]);
+    make(&pods, user).await;
+
+    for name in ["used", "unused"] {
+        claims.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    until(&claims, "unused", |claim| claim.is_none()).await;
+    let kept = claims.get("used").await.unwrap();
+    assert!(kept.metadata.deletion_timestamp.is_some());
+    pods.delete("user", &DeleteParams::default()).await.unwrap();
+    until(&claims, "used", |claim| claim.is_none()).await;
+}

@@ -1,0 +1,127 @@
+//! The table of README.tests.md that says what the embedded cluster acts on. The API server warns by the same lists.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::Deserialize;
+
+/// The lists, and the page that shows them; relative to the root of the repository.
+const LISTS: &str = "crates/apiserver/corpus/extent.yaml";
+const PAGE: &str = "README.tests.md";
+const BEGIN: &str = "<!-- begin: what the embedded cluster acts on, by `cargo xtask codegen` -->\n";
+const END: &str = "<!-- end -->\n";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lists {
+    acts: Vec<String>,
+    inert: Vec<Inert>,
+    ignored: Vec<Ignored>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Inert {
+    resource: String,
+    needs: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ignored {
+    resource: String,
+    field: Option<String>,
+    value: Option<String>,
+    subresource: Option<String>,
+    why: String,
+}
+
+impl Ignored {
+    fn what(&self) -> String {
+        match (&self.field, &self.value, &self.subresource) {
+            (Some(field), Some(value), _) => format!("`{}` with `{field}: {value}`", self.resource),
+            (Some(field), None, _) => format!("`{}` with `{field}`", self.resource),
+            (None, _, Some(subresource)) => format!("`{}/{subresource}`", self.resource),
+            (None, _, None) => format!("`{}`", self.resource),
+        }
+    }
+}
+
+fn table(lists: &Lists) -> String {
+    let mut text = String::from(
+        "\n| resource or feature | the embedded cluster | with `--strict` | why |\n|---|---|---|---|\n",
+    );
+    let mut row = |what: &str, does: &str, strict: &str, why: &str| {
+        // writing to a `String` cannot fail
+        let _ = writeln!(text, "| {what} | {does} | {strict} | {why} |");
+    };
+    let acts: Vec<String> = lists.acts.iter().map(|name| format!("`{name}`")).collect();
+    row(&acts.join(", "), "acts", "acts", "");
+    for inert in &lists.inert {
+        let what = format!("`{}`", inert.resource);
+        let why = format!("as in a real cluster; needs {}", inert.needs);
+        row(&what, "stored", "stored", &why);
+    }
+    for ignored in &lists.ignored {
+        row(
+            &ignored.what(),
+            "stored with a warning",
+            "refused",
+            &ignored.why,
+        );
+    }
+    text.push('\n');
+    text
+}
+
+/// Returns the page as it is, and as it must be.
+///
+/// # Errors
+/// Returns an error if the lists or the page cannot be read, or if the page has no place for the table.
+pub(super) fn page() -> anyhow::Result<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &str| {
+        std::fs::read_to_string(root.join(path)).with_context(|| format!("failed to read {path}"))
+    };
+    let lists: Lists =
+        serde_yaml::from_str(&read(LISTS)?).with_context(|| format!("failed to parse {LISTS}"))?;
+    let before = read(PAGE)?;
+    let place = before
+        .split_once(BEGIN)
+        .and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
+    let (head, tail) = place
+        .with_context(|| format!("{PAGE} has no place for the table: {BEGIN:?} and {END:?}"))?;
+    let after = format!("{head}{BEGIN}{}{END}{tail}", table(&lists));
+    Ok((before, after))
+}
+
+/// Writes the page.
+///
+/// # Errors
+/// Returns an error if the page cannot be written.
+pub(super) fn write(text: &str) -> anyhow::Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(PAGE);
+    std::fs::write(path, text).with_context(|| format!("failed to write {PAGE}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_names_what_is_ignored() {
+        let lists: Lists = serde_yaml::from_str(
+            "{acts: [pods], inert: [], ignored: [{resource: jobs.batch, field: spec.a, value: B, why: c}, {resource: pods, subresource: resize, why: d}]}",
+        )
+        .unwrap();
+        let table = table(&lists);
+        for row in [
+            "| `pods` | acts | acts |  |",
+            "| `jobs.batch` with `spec.a: B` | stored with a warning | refused | c |",
+            "| `pods/resize` | stored with a warning | refused | d |",
+        ] {
+            assert!(table.contains(row), "{table}");
+        }
+    }
+}
