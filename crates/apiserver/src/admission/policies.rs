@@ -95,6 +95,8 @@ impl Review<'_> {
     pub(super) fn kind(&self) -> (&str, &str, &str) {
         let resource = self.attempt.resource;
         match resource.subresource(self.attempt.subresource) {
+            // discovery names group and version only where they differ
+            Some(sub) if sub.version.is_empty() => (&resource.group, &resource.version, &sub.kind),
             Some(sub) => (&sub.group, &sub.version, &sub.kind),
             None => (&resource.group, &resource.version, &resource.kind),
         }

@@ -59,6 +59,13 @@ pub(super) async fn respond(
         return answered;
     };
     let mut response = answered.unwrap_or_else(|failure| refusal(&failure, &[]));
-    warn(response.headers_mut(), &[warning]);
+    // the deprecation comes before what the request is warned of
+    let headers = response.headers_mut();
+    let others: Vec<_> = headers.get_all(header::WARNING).iter().cloned().collect();
+    headers.remove(header::WARNING);
+    warn(headers, &[warning]);
+    for other in others {
+        headers.append(header::WARNING, other);
+    }
     Ok(response)
 }

@@ -5,8 +5,14 @@ use serde_json::{Value, json};
 
 use crate::admission::attempt::Attempt;
 use crate::failure::Failure;
+use crate::objects::apply::Tracker;
+use crate::registry::built_in;
 use crate::storage::{Key, State};
+use crate::values::times::now;
 use crate::values::{pods, quantity, quota};
+
+/// Field manager of writes by the server itself.
+const OWN_MANAGER: &str = "kube-apiserver";
 
 /// Returns the amounts that a quota bounds but that some containers do not set, with the names of those containers.
 fn unset_amounts(object: &Value, hard: &serde_json::Map<String, Value>) -> Vec<String> {
@@ -101,10 +107,25 @@ pub(super) fn charge(
     }
     if !dry_run {
         for (name, quota) in charged {
-            state.put(Key::new("resourcequotas", attempt.namespace, &name), quota);
+            write_charged(
+                state,
+                Key::new("resourcequotas", attempt.namespace, &name),
+                quota,
+            );
         }
     }
     Ok(())
+}
+
+/// Writes a charged quota as the server's own change of its status.
+fn write_charged(state: &mut State, key: Key, mut quota: Value) {
+    let before = state.get(&key.resource, &key.namespace, &key.name).cloned();
+    if let (Some(before), Some(resource)) = (before, built_in().of_kind("v1", "ResourceQuota")) {
+        let now = now();
+        let tracker = Tracker::new(resource, "status", &now);
+        tracker.update(Some(&before), &mut quota, OWN_MANAGER);
+    }
+    state.put(key, quota);
 }
 
 /// What an object takes of one amount of a quota.
