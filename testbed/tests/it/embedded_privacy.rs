@@ -2,7 +2,7 @@
 //! connect, so each of them has to demand a token.
 
 use std::fs::Permissions;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -93,9 +93,7 @@ fn listeners(cluster: &EmbeddedCluster) -> Vec<SocketAddr> {
         .server
         .clone();
     let server: http::Uri = server.unwrap().parse().unwrap();
-    let IpAddr::V4(server) = server.host().unwrap().parse::<IpAddr>().unwrap() else {
-        panic!("{server} has another kind of address");
-    };
+    let server: Ipv4Addr = server.host().unwrap().parse().unwrap();
     let [first, second, ..] = server.octets();
     let sockets = procfs::net::tcp().unwrap().into_iter();
     sockets
@@ -117,8 +115,8 @@ async fn status(scheme: &str, address: SocketAddr, path: &str) -> Option<u16> {
     let client = Client::try_from(config).unwrap();
     let request = http::Request::get(path).body(Body::empty()).unwrap();
     let answer = tokio::time::timeout(PATIENCE, client.send(request)).await;
-    let answer = answer.unwrap_or_else(|_| panic!("{address} does not answer {path}"));
-    answer.ok().map(|answer| answer.status().as_u16())
+    // whoever hangs instead of refusing fails the test
+    answer.unwrap().ok().map(|answer| answer.status().as_u16())
 }
 
 #[tokio::test(flavor = "multi_thread")]
