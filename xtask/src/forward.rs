@@ -14,10 +14,11 @@ pub(crate) struct Args {
     arguments: Vec<OsString>,
 }
 
-/// Builds and runs the program of a package. Returns its exit code.
-pub(crate) fn run(package: &str, args: Args) -> ExitCode {
+/// Builds and runs the program of a package, with these arguments before the given ones. Returns its exit code.
+pub(crate) fn run(package: &str, first: &[&str], args: Args) -> ExitCode {
     let mut run = cargo::command();
     run.args(["run", "--quiet", "--locked", "--package", package, "--"])
+        .args(first)
         .args(args.arguments);
     match run.status() {
         Ok(status) => status

@@ -220,6 +220,19 @@ const RULES: &[Rule] = &[
             "testbed",
         ],
     ),
+    rule(
+        "chaos",
+        &[
+            "api",
+            "cluster-faults",
+            "cri-runtime",
+            "programs",
+            "reports",
+            "sim",
+            "suite",
+            "testbed",
+        ],
+    ),
     // starts without compiling a testbed: what needs one is a program of its own
     rule(
         "xtask",

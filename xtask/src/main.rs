@@ -34,6 +34,9 @@ enum Command {
     /// Measures a product against its goals (`cargo xtask bench --help`).
     #[command(disable_help_flag = true)]
     Bench(forward::Args),
+    /// Drives the whole stack through churn and faults that a seed decides, and checks what must hold (`cargo xtask chaos --help`).
+    #[command(disable_help_flag = true)]
+    Chaos(forward::Args),
     /// Checks that every citation of a page names a heading that is there, and that links of the documentation lead somewhere.
     Citations,
     /// Renders the files under config/ from the types and manifests.
@@ -56,6 +59,9 @@ enum Command {
     Layers,
     /// Builds deliberate faults into the programs one at a time, and tells which scenarios of the suite notice each.
     Mutants(mutants::Args),
+    /// Loads the whole stack for a long time and watches its memory, files and requests (`cargo xtask load --help`).
+    #[command(disable_help_flag = true)]
+    Load(forward::Args),
     /// Generates the gRPC code from the interface definitions.
     Protos {
         /// Changes nothing; fails and names the files that differ.
@@ -74,16 +80,18 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Accounting(args) => accounting::run(&args),
-        Command::Bench(args) => return forward::run("bench", args),
+        Command::Bench(args) => return forward::run("bench", &[], args),
+        Command::Chaos(args) => return forward::run("chaos", &["chaos"], args),
         Command::Citations => citations::run(),
         Command::Codegen { check } => codegen::run(check),
         Command::Compatibility { check } => compatibility::run(check),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Layers => layers::run(),
+        Command::Load(args) => return forward::run("chaos", &["load"], args),
         Command::Mutants(args) => mutants::run(&args),
         Command::Protos { check } => protos::run(check),
-        Command::Record(args) => return forward::run("judges", args),
+        Command::Record(args) => return forward::run("judges", &[], args),
         Command::Test(args) => test::run(&args),
         Command::Units => units::run(),
     };

@@ -20,6 +20,6 @@ mod ticket;
 
 pub use self::control::Faults;
 pub(crate) use self::open_watch::OpenWatch;
-pub(crate) use self::outcome::{Effects, Outcome, apply_rules};
+pub(crate) use self::outcome::{Answer, Effects, Outcome, apply_rules, timed_out};
 pub use self::rule::{Fault, Rule, RuleId, RuleStatus, Selector, WatchEnd};
 pub(crate) use self::state::State;

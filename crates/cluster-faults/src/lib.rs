@@ -32,7 +32,7 @@ pub mod socket;
 
 pub use nodes::NodeFaults;
 pub use process::ServerProcess;
-pub use schedule::{Schedule, Step, Targets};
+pub use schedule::{Schedule, SeededRandom, Step, Targets};
 use socket::{SocketFault, SocketProxy};
 
 /// Holder identity of a lease that was taken away.

@@ -63,25 +63,33 @@ pub struct Targets {
 }
 
 /// Pseudorandom numbers from a seed, which are the same on every machine and in every version.
-struct SeededRandom {
+#[derive(Clone, Debug)]
+pub struct SeededRandom {
     seed: u64,
     count: u64,
 }
 
 impl SeededRandom {
-    fn next(&mut self) -> u64 {
+    /// Returns the numbers of a seed, from the first one on.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, count: 0 }
+    }
+
+    /// Returns the next number.
+    pub fn draw(&mut self) -> u64 {
         self.count += 1;
         XxHash64::oneshot(self.seed, &self.count.to_le_bytes())
     }
 
     /// Returns a number from `least` to `most`, both inclusive.
-    fn in_range(&mut self, least: u64, most: u64) -> u64 {
-        least + self.next() % (most - least + 1)
+    pub fn in_range(&mut self, least: u64, most: u64) -> u64 {
+        least + self.draw() % (most - least + 1)
     }
 
-    fn choose<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+    /// Returns one of these; `None` if there is none.
+    pub fn choose<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         let count = u64::try_from(of.len()).ok().filter(|count| *count > 0)?;
-        of.get(usize::try_from(self.next() % count).ok()?)
+        of.get(usize::try_from(self.draw() % count).ok()?)
     }
 }
 
@@ -89,7 +97,7 @@ impl Schedule {
     /// Draws a schedule: `per_minute` disturbances of all kinds that the targets allow, at random times within `length`. The same arguments
     /// give the same schedule.
     pub fn random(seed: u64, per_minute: u32, length: Duration, targets: &Targets) -> Self {
-        let mut random = SeededRandom { seed, count: 0 };
+        let mut random = SeededRandom::new(seed);
         let milliseconds = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         let count = u64::from(per_minute).saturating_mul(milliseconds) / 60_000;
         let mut steps: Vec<Step> = (0..count)
@@ -116,7 +124,7 @@ fn step(random: &mut SeededRandom, length: u64, targets: &Targets) -> Option<Ste
     if total == 0 {
         return None;
     }
-    let mut left = random.next() % total;
+    let mut left = random.draw() % total;
     let kind = weights.iter().position(|&weight| {
         let here = left < weight;
         left = left.saturating_sub(weight);
@@ -159,7 +167,7 @@ fn select(random: &mut SeededRandom, targets: &Targets) -> Option<Selector> {
 fn rule(random: &mut SeededRandom, targets: &Targets) -> Option<Rule> {
     let mut select = select(random, targets)?;
     let writes = ["create", "update", "patch", "delete"];
-    let (fault, verbs): (Fault, &[&str]) = match random.in_range(0, 9) {
+    let (fault, verbs): (Fault, &[&str]) = match random.in_range(0, 10) {
         0 => (Fault::Conflict, &["update", "patch"]),
         1 => (Fault::Expired, &["list", "watch"]),
         2 => (
@@ -184,6 +192,7 @@ fn rule(random: &mut SeededRandom, targets: &Targets) -> Option<Rule> {
         ),
         7 => (Fault::Disconnect, &[]),
         8 => (Fault::LoseAnswer, &writes),
+        9 => (Fault::TimeOutAfterCommit, &writes),
         _ => (
             Fault::Stale {
                 versions: random.in_range(1, 50),
@@ -193,7 +202,7 @@ fn rule(random: &mut SeededRandom, targets: &Targets) -> Option<Rule> {
     };
     select.verbs = verbs.iter().map(|&verb| verb.to_owned()).collect();
     let share = random.in_range(20, 100) as f64 / 100.0;
-    Some(Rule::new(select, fault).probability(share, random.next()))
+    Some(Rule::new(select, fault).probability(share, random.draw()))
 }
 
 fn watches(random: &mut SeededRandom, targets: &Targets) -> Option<Disturbance> {
@@ -205,7 +214,7 @@ fn watches(random: &mut SeededRandom, targets: &Targets) -> Option<Disturbance> 
 
 fn process(random: &mut SeededRandom, targets: &Targets) -> Option<(Disturbance, u64)> {
     let process = random.choose(&targets.processes)?.clone();
-    Some(if random.next().is_multiple_of(2) {
+    Some(if random.draw().is_multiple_of(2) {
         (Disturbance::Kill { process }, 0)
     } else {
         (Disturbance::Stop { process }, 5_000)
@@ -300,8 +309,8 @@ mod tests {
     /// If these numbers change, every recorded seed means another schedule.
     #[test]
     fn the_numbers_of_a_seed_are_pinned() {
-        let mut random = SeededRandom { seed: 42, count: 0 };
-        let numbers = [random.next(), random.next(), random.next()];
+        let mut random = SeededRandom::new(42);
+        let numbers = [random.draw(), random.draw(), random.draw()];
         assert_eq!(
             numbers,
             [

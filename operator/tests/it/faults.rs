@@ -75,6 +75,7 @@ async fn conflicts_refusals_and_lost_answers_lose_no_work() {
         ),
         (its(&writes), Fault::InternalError),
         (its(&writes), Fault::LoseAnswer),
+        (its(&writes), Fault::TimeOutAfterCommit),
         (its(&["get", "list"]), Fault::Unavailable),
         (its(&[]), Fault::Disconnect),
     ];

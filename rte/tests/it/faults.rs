@@ -167,6 +167,7 @@ async fn refused_writes_are_made_again_until_the_truth_is_there() {
         Fault::Unavailable,
         Fault::Disconnect,
         Fault::LoseAnswer,
+        Fault::TimeOutAfterCommit,
     ];
     for (number, fault) in all.into_iter().enumerate() {
         let rule = faults.add(Rule::new(writes.clone(), fault).times(1));

@@ -160,7 +160,7 @@ pub(crate) fn counted(node: &NodeTopology, pods: &[Pod]) -> Vec<(String, String)
 }
 
 /// Computes the fingerprint of pods from namespaces and names (rte.md 6.1). It is not the exporter's own code, because it judges that.
-pub(crate) fn fingerprint(pods: &[(String, String)]) -> String {
+pub fn fingerprint(pods: &[(String, String)]) -> String {
     let hash = |(namespace, name): &(String, String)| {
         XxHash64::oneshot(XxHash64::oneshot(0, namespace.as_bytes()), name.as_bytes())
     };

@@ -17,9 +17,21 @@ use crate::storage;
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     staleness: Option<Staleness>,
-    /// Whether the connection ends instead of sending the answer.
-    pub(crate) answer_lost: bool,
+    /// What becomes of the answer.
+    pub(crate) answer: Answer,
     open: Mutex<Option<OpenWatch>>,
+}
+
+/// What becomes of the answer to a request that was served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It is sent.
+    #[default]
+    Sent,
+    /// The connection ends instead.
+    Lost,
+    /// 504 is sent instead.
+    TimedOut,
 }
 
 /// How old the state is that a read sees.
@@ -68,7 +80,7 @@ pub(crate) enum Outcome {
 struct Decision {
     delay: Duration,
     staleness: Option<Staleness>,
-    answer_lost: bool,
+    answer: Answer,
     limit: Option<(u64, WatchEnd)>,
     /// What happens instead of an answer; `None` when the request is served.
     ending: Option<Ending>,
@@ -116,6 +128,7 @@ impl Ending {
             Fault::Disconnect => Self::Disconnected,
             Fault::Delay { .. }
             | Fault::LoseAnswer
+            | Fault::TimeOutAfterCommit
             | Fault::Stale { .. }
             | Fault::Freeze
             | Fault::EndWatch { .. } => return None,
@@ -128,7 +141,8 @@ impl Decision {
     fn add(&mut self, fault: &Fault, version: u64) {
         match fault {
             Fault::Delay { milliseconds } => self.delay += Duration::from_millis(*milliseconds),
-            Fault::LoseAnswer => self.answer_lost = true,
+            Fault::LoseAnswer => self.answer = Answer::Lost,
+            Fault::TimeOutAfterCommit => self.answer = Answer::TimedOut,
             Fault::Stale { versions } => {
                 self.staleness = Some(Staleness::VersionsBack(*versions));
             }
@@ -167,16 +181,14 @@ pub(crate) async fn apply_rules(
     match decision.ending.take() {
         None => {}
         Some(Ending::ExpiredWatch) => {
-            decision.answer_lost = false;
+            decision.answer = Answer::Sent;
             decision.limit = Some((0, WatchEnd::Expired));
         }
         Some(Ending::Refused(failure)) => return Outcome::Refused(failure),
         Some(Ending::Busy(seconds)) => return Outcome::Busy(seconds),
         Some(Ending::Hanging(rule, time_limit)) => {
             hang(faults, rule, time_limit).await;
-            return Outcome::Refused(Failure::timeout(
-                "request did not complete within the allotted timeout",
-            ));
+            return Outcome::Refused(timed_out());
         }
         Some(Ending::Disconnected) => return Outcome::Disconnected,
     }
@@ -184,9 +196,14 @@ pub(crate) async fn apply_rules(
         watching.then(|| OpenWatch::new(faults, faults.open_ticket(attributes, decision.limit)));
     Outcome::Served(Arc::new(Effects {
         staleness: decision.staleness,
-        answer_lost: decision.answer_lost,
+        answer: decision.answer,
         open: Mutex::new(open),
     }))
+}
+
+/// Returns the failure of a request that took too long.
+pub(crate) fn timed_out() -> Failure {
+    Failure::timeout("request did not complete within the allotted timeout")
 }
 
 /// Looks for the rules that strike a request. The first fault that decides the outcome ends the search.

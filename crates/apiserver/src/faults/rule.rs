@@ -153,6 +153,8 @@ pub enum Fault {
     Disconnect,
     /// The request is served, but the connection ends without an answer.
     LoseAnswer,
+    /// The request is served, but the answer is 504, as of a server that was too slow to see its own success.
+    TimeOutAfterCommit,
     /// Reads see the state from before the latest changes (of any objects).
     Stale {
         /// How many changes.
@@ -310,7 +312,8 @@ impl Entry {
             | Fault::Hang { .. }
             | Fault::Delay { .. }
             | Fault::Disconnect
-            | Fault::LoseAnswer => true,
+            | Fault::LoseAnswer
+            | Fault::TimeOutAfterCommit => true,
         }
     }
 

@@ -17,7 +17,7 @@ use super::routes::respond;
 use super::shared::Shared;
 use crate::access::authn;
 use crate::access::identity::User;
-use crate::faults::{self, Outcome};
+use crate::faults::{self, Answer, Outcome};
 
 /// Serves connections until the task is aborted, which also ends the connections.
 pub(crate) async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
@@ -93,8 +93,9 @@ async fn answer(
     let response = respond(shared, certificate, request)
         .await
         .unwrap_or_else(|failure| refusal(&failure, &[]));
-    if effects.answer_lost {
-        return Err(ClosedByFault);
+    match effects.answer {
+        Answer::Sent => Ok(response),
+        Answer::Lost => Err(ClosedByFault),
+        Answer::TimedOut => Ok(refusal(&faults::timed_out(), &[])),
     }
-    Ok(response)
 }

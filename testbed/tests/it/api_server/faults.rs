@@ -178,17 +178,18 @@ async fn a_delayed_request_is_served() {
 }
 
 #[tokio::test]
-async fn a_cut_connection_does_nothing_and_a_lost_answer_was_done() {
+async fn a_cut_connection_does_nothing_and_a_lost_or_late_answer_was_done() {
     let (server, api) = start().await;
     let faults = server.faults();
     let creations = || config_maps().verbs(&["create"]);
-    for (fault, name, done) in [
-        (Fault::Disconnect, "cut", false),
-        (Fault::LoseAnswer, "lost", true),
+    for (fault, name, answer, done) in [
+        (Fault::Disconnect, "cut", 0, false),
+        (Fault::LoseAnswer, "lost", 0, true),
+        (Fault::TimeOutAfterCommit, "late", 504, true),
     ] {
         let id = faults.add(Rule::new(creations(), fault));
         let refused = api.create(&PostParams::default(), &config_map(name)).await;
-        assert_eq!(code(&refused.unwrap_err()), 0, "an answer came");
+        assert_eq!(code(&refused.unwrap_err()), answer, "{name}");
         faults.remove(id);
         assert_eq!(api.get_opt(name).await.unwrap().is_some(), done, "{name}");
     }

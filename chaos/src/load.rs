@@ -1,0 +1,236 @@
+//! Many pods for a long time: the memory, files, threads and requests of the stack must not grow.
+//!
+//! Thousands of pods wait that no node can take, on hundreds of light nodes with NRTs. Meanwhile pods come and go, so that the waiting ones are
+//! tried again. The same run for hours is the soak.
+
+mod samples;
+mod verdict;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use api::nrt::v1alpha2::NodeResourceTopology;
+use api::{attributes, names};
+use fs_err::File;
+use futures::stream::{self, TryStreamExt as _};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use kube::Client;
+use kube::api::{Api, DeleteParams, PostParams};
+use programs::console::note;
+use serde_json::{Value, json};
+use sim::light::{LightNodes, LightSpec};
+use suite::interrupt::Interrupt;
+use suite::run::{ReportPaths, begin};
+use suite::session::{Session, StartError};
+use suite::setup;
+use testbed::embedded::EmbeddedCluster;
+use testbed::lane::{Cluster, Lane};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+pub use samples::{Program, Sample};
+pub use verdict::{Row, rows};
+
+/// Namespace of the pods.
+const NAMESPACE: &str = "load";
+/// Concurrent requests while the cluster is filled.
+const CONCURRENCY: usize = 16;
+/// Time between two samples.
+const PERIOD: Duration = Duration::from_secs(10);
+/// Time between two pods that come and go.
+const TURNOVER: Duration = Duration::from_secs(3);
+/// Time after which the level is taken that nothing may exceed by more than a fifth.
+const LEVEL_AFTER: Duration = Duration::from_mins(5);
+
+/// What a load is.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Light nodes.
+    pub nodes: usize,
+    /// Pods that no node can take.
+    pub pods: usize,
+    /// How long it lasts.
+    pub length: Duration,
+    /// Directory with the programs of the stack, in place of those that are built from the sources.
+    pub bin_dir: Option<PathBuf>,
+    /// Directory for samples and verdict.
+    pub directory: PathBuf,
+}
+
+impl Options {
+    /// Returns when the level is taken: after five minutes, or a third of a shorter run.
+    fn level_after(&self) -> Duration {
+        LEVEL_AFTER.min(self.length / 3)
+    }
+}
+
+/// Loads a cluster of its own. Returns a row for each figure.
+///
+/// # Errors
+/// Returns an error if there is no verdict: the cluster does not come up, or nothing can be measured.
+pub async fn run(options: &Options) -> anyhow::Result<Vec<Row>> {
+    let directory = &options.directory;
+    fs_err::create_dir_all(directory)?;
+    let mut setup = setup::Options::own(Lane::Embedded, &[]).context("the default cluster")?;
+    setup.plan.bin_dir.clone_from(&options.bin_dir);
+    let paths = ReportPaths::new(directory, None, &setup.run);
+    let stream = begin(&setup, Vec::new(), &paths, Vec::new())?.stream;
+    let interrupt = Interrupt::default();
+    let session = Box::pin(Session::start(&setup, &stream, &interrupt, directory)).await;
+    let session = match session {
+        Ok(session) => session,
+        Err(StartError::Interrupted) => anyhow::bail!("the set-up was interrupted"),
+        Err(StartError::Failed(failure)) => anyhow::bail!("the set-up failed: {failure}"),
+    };
+    let cluster = session.own().and_then(Cluster::embedded);
+    let cluster = cluster.context("the cluster is not an embedded one")?;
+    let samples = measure(options, cluster).await;
+    session.finish().await;
+    let rows = rows(&samples?, options.level_after());
+    let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    fs_err::write(directory.join("verdict.txt"), text)?;
+    Ok(rows)
+}
+
+async fn measure(options: &Options, cluster: &EmbeddedCluster) -> anyhow::Result<Vec<Sample>> {
+    let client = cluster.client();
+    let spec = LightSpec {
+        topology: Some(Arc::new(topology)),
+        ..LightSpec::new(options.nodes)
+    };
+    let _light = LightNodes::start(client.clone(), spec).await?;
+    note(&format!("{} light nodes are ready", options.nodes));
+    namespace(&client).await?;
+    fill(&client, options.pods).await?;
+    note(&format!("{} pods wait", options.pods));
+    let start = Instant::now();
+    tokio::select! {
+        samples = sample(options, cluster, start) => samples,
+        never = turn_over(&client) => Err(never.err().unwrap_or_else(|| anyhow::anyhow!("pods no longer come and go"))),
+    }
+}
+
+/// Takes a sample of all programs now and then, until the time is over.
+async fn sample(
+    options: &Options,
+    cluster: &EmbeddedCluster,
+    start: Instant,
+) -> anyhow::Result<Vec<Sample>> {
+    let mut file = File::create(options.directory.join("samples.jsonl"))?;
+    let mut all = Vec::new();
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while start.elapsed() < options.length {
+        ticks.tick().await;
+        let sample = samples::take(cluster, start.elapsed()).await?;
+        serde_json::to_writer(&mut file, &sample)?;
+        std::io::Write::write_all(&mut file, b"\n")?;
+        all.push(sample);
+    }
+    Ok(all)
+}
+
+async fn namespace(client: &Client) -> anyhow::Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
+    namespaces
+        .create(&PostParams::default(), &namespace)
+        .await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+    let limit = Duration::from_mins(1);
+    let there = testbed::eventually(limit, async || {
+        let account = accounts.get("default").await;
+        account.map(drop).map_err(|error| error.to_string())
+    });
+    there.await.map_err(anyhow::Error::msg)
+}
+
+/// Creates the pods that no node can take. Their sizes differ, so that the scheduler cannot know one by another.
+async fn fill(client: &Client, count: usize) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    stream::iter((0..count).map(anyhow::Ok))
+        .try_for_each_concurrent(CONCURRENCY, |number| {
+            let pods = &pods;
+            async move {
+                let cpus = 1_000 + number % 100;
+                let pod = serde_json::from_value(pod(&format!("waits-{number}"), cpus, "infinity"));
+                pods.create(&PostParams::default(), &pod?).await?;
+                anyhow::Ok(())
+            }
+        })
+        .await
+        .context("the pods that wait")
+}
+
+/// Runs one small pod after another on the full nodes. Ends only with an error.
+async fn turn_over(client: &Client) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let mut ticks = interval(TURNOVER);
+    let at_once = DeleteParams::default().grace_period(0);
+    for number in 0_u64.. {
+        ticks.tick().await;
+        let pod = serde_json::from_value(pod(&format!("runs-{number}"), 2, "1s"))?;
+        pods.create(&PostParams::default(), &pod).await?;
+        // the one of a minute ago has ended
+        if let Some(old) = number.checked_sub(20) {
+            match pods.delete(&format!("runs-{old}"), &at_once).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                other => drop(other?),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn pod(name: &str, cpus: usize, sleeps: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": names::SCHEDULER_PROFILE,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": false,
+            "containers": [{
+                "name": "main",
+                "image": names::STACK_IMAGE,
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["/bin/sleep", sleeps],
+                "resources": {"limits": {"cpu": cpus.to_string(), "memory": "1Gi"}},
+            }],
+        },
+    })
+}
+
+/// Makes the NRT of a light node: two empty zones of sixteen CPUs.
+fn topology(node: &str) -> NodeResourceTopology {
+    let attributes: BTreeMap<&str, String> = BTreeMap::from([
+        (
+            attributes::TOPOLOGY_MANAGER_POLICY,
+            "single-numa-node".to_owned(),
+        ),
+        (attributes::TOPOLOGY_MANAGER_SCOPE, "container".to_owned()),
+        (
+            attributes::POD_FINGERPRINT,
+            suite::context::settle::fingerprint(&[]),
+        ),
+        (
+            attributes::POD_FINGERPRINT_METHOD,
+            attributes::FINGERPRINT_EXCLUSIVE.to_owned(),
+        ),
+    ]);
+    let attributes: Vec<Value> = attributes
+        .iter()
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
+    let resource = |name: &str, total: &str| json!({"name": name, "capacity": total, "allocatable": total, "available": total});
+    let zone = |id: usize| {
+        json!({"name": format!("node-{id}"), "type": "Node",
+            "resources": [resource("cpu", "16"), resource("memory", "64Gi")]})
+    };
+    serde_json::from_value(
+        json!({"metadata": {"name": node}, "attributes": attributes, "zones": [zone(0), zone(1)]}),
+    )
+    .expect("this is a NodeResourceTopology")
+}

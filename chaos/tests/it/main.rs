@@ -1,0 +1,3 @@
+//! Integration tests of chaos: one module a topic.
+
+mod seed;
