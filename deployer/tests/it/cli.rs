@@ -28,6 +28,10 @@ fn the_version_is_one_line_that_parses() {
 
 #[rstest]
 #[case::updater("images --updater-type=LOCAL", "\"LOCAL\" is invalid updater type\n")]
+#[case::updater_of_a_deployment(
+    "deploy --updater-type=LOCAL --wait",
+    "\"LOCAL\" is invalid updater type\n"
+)]
 #[case::updater_in_lower_case("--updater-type rte version", "\"rte\" is invalid updater type\n")]
 #[case::constraints("version --updater-scc=v3", "SCC version \"v3\" is invalid\n")]
 #[case::platform("-P kubernetes render", "unsupported platform spec: \"kubernetes\"\n")]
@@ -76,6 +80,10 @@ fn images_are_named_and_overridden() {
             "quay.io/foobar/ctrl:dev",
         ),
     ];
+    let json = deployer_with(&variables, "images --json").stdout();
+    let images: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(images["scheduler_plugin"], "quay.io/foobar/sched:dev");
+    assert_eq!(images["scheduler_controller"], "quay.io/foobar/ctrl:dev");
     let raw = deployer_with(&variables, "images -r").stdout();
     assert!(
         raw.ends_with("\nquay.io/foobar/sched:dev\nquay.io/foobar/ctrl:dev\n"),
@@ -84,6 +92,18 @@ fn images_are_named_and_overridden() {
     let rendered = deployer_with(&variables, "-P kubernetes:v1.24 render").stdout();
     for (_, image) in variables {
         assert!(rendered.contains(image), "{image}");
+    }
+}
+
+#[test]
+fn what_is_rendered_has_the_images_of_an_environment_with_nothing_else() {
+    let variables = [
+        ("TAS_SCHEDULER_PLUGIN_IMAGE", "quay.io/foobar/sched:dev"),
+        ("TAS_RESOURCE_EXPORTER_IMAGE", "quay.io/foobar/rte:dev"),
+    ];
+    let rendered = deployer_with(&variables, "-P kubernetes:v1.24 render").stdout();
+    for (_, image) in variables {
+        assert!(rendered.contains(&format!("image: {image}\n")), "{image}");
     }
 }
 

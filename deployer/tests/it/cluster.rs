@@ -1,17 +1,17 @@
-//! A whole embedded cluster, and what it holds.
+//! A whole cluster, and what it holds.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cluster_spec::kubelet::TopologyScope;
-use cluster_spec::plan::NodePlan;
-use fixtures::machines::Machine;
+use clap::Parser;
+use cluster_spec::kubelet::{KubeletSettings, TopologyScope};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::discovery::{Discovery, Scope, verbs};
 use serde_json::Value;
 use tempfile::TempDir;
-use testbed::embedded::{EmbeddedCluster, EmbeddedSpec};
+use testbed::cli::PlanArgs;
+use testbed::lane::{self, Lane, Spec};
 
 /// Kinds whose objects come and go by themselves: `group/kind`.
 const VOLATILE: [&str; 4] = [
@@ -22,7 +22,7 @@ const VOLATILE: [&str; 4] = [
 ];
 
 pub(crate) struct TestCluster {
-    pub(crate) inner: EmbeddedCluster,
+    pub(crate) inner: lane::Cluster,
     _dir: TempDir,
 }
 
@@ -51,14 +51,34 @@ fn programs() -> PathBuf {
 }
 
 impl TestCluster {
-    /// Brings up a control plane and two workers of one pool.
+    /// Brings up an embedded cluster of plain Kubernetes.
     pub(crate) async fn up() -> Self {
+        Self::up_on(Lane::Embedded, &[]).await
+    }
+
+    /// Brings up a control plane and two workers of one pool. The flags are those of `cluster up`.
+    pub(crate) async fn up_on(lane: Lane, flags: &[&str]) -> Self {
+        #[derive(Parser)]
+        #[command(no_binary_name = true)]
+        struct Flags {
+            #[command(flatten)]
+            plan: PlanArgs,
+        }
+        // the only possible error is that there is a provider already
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
-        let machine = Machine::default_profile();
-        let mut nodes = vec![NodePlan::control_plane(&machine)];
-        nodes.extend((0..2).map(|index| NodePlan::worker(index, TopologyScope::Pod, &machine)));
-        let spec = EmbeddedSpec::new("deployer", dir.path(), &programs(), nodes);
-        let inner = Box::pin(EmbeddedCluster::up(spec, &|_| {})).await.unwrap();
+        let flags = [&["--workers", "2"], flags].concat();
+        let mut plan = Flags::try_parse_from(flags).unwrap().plan;
+        plan.bin_dir = Some(programs());
+        let mut spec = plan.spec(lane, "deployer", dir.path(), &|_| {}).unwrap();
+        let nodes = match &mut spec {
+            Spec::Embedded(spec) => &mut spec.nodes,
+            Spec::Local(spec) => &mut spec.nodes,
+        };
+        for worker in &mut nodes[1..] {
+            worker.kubelet = KubeletSettings::with_scope(TopologyScope::Pod);
+        }
+        let inner = Box::pin(lane::Cluster::up(spec, &|_| {})).await.unwrap();
         Self { inner, _dir: dir }
     }
 

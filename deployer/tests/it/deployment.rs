@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use crate::cluster::{TestCluster, all_objects, assert_same, file};
 use crate::process::{Ran, deployer_on};
 
-const WITHIN: Duration = Duration::from_mins(1);
+pub(crate) const WITHIN: Duration = Duration::from_mins(1);
 /// Waits look often, so that tests do not wait for them.
-const DEPLOY: &str = "deploy --wait --wait-interval=200ms --wait-timeout=45s";
+pub(crate) const DEPLOY: &str = "deploy --wait --wait-interval=200ms --wait-timeout=45s";
 const CONFIG: &str = "topologyPolicy: {}\n";
 
-async fn run(cluster: &TestCluster, arguments: &str) -> Ran {
+pub(crate) async fn run(cluster: &TestCluster, arguments: &str) -> Ran {
     deployer_on(&cluster.kubeconfig(), arguments).await
 }
 
 /// Creates a Guaranteed pod for the deployed scheduler. Returns the node that it runs on.
-async fn placed(pods: &Api<Pod>, name: &str) -> String {
+pub(crate) async fn placed(pods: &Api<Pod>, name: &str) -> String {
     let amounts = json!({"cpu": "2", "memory": "100Mi"});
     let pod = json!({"metadata": {"name": name}, "spec": {
         "schedulerName": "topology-aware-scheduler", "terminationGracePeriodSeconds": 1,
@@ -42,6 +42,16 @@ async fn placed(pods: &Api<Pod>, name: &str) -> String {
     node.await.expect("the pod runs")
 }
 
+/// Deletes a pod and waits until it is gone.
+pub(crate) async fn gone(pods: &Api<Pod>, name: &str) {
+    pods.delete(name, &DeleteParams::default()).await.unwrap();
+    let gone = testbed::eventually(WITHIN, async || match pods.get_opt(name).await {
+        Ok(None) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    gone.await.expect("the pod goes");
+}
+
 /// Returns the lines of a deployment that tell of changes.
 fn changes(lines: &[String]) -> Vec<&str> {
     let words = [": created", ": updated", ": deleted"];
@@ -56,12 +66,19 @@ async fn a_deployed_stack_places_pods_and_leaves_nothing_behind() {
     let detected: Value =
         serde_json::from_str(&run(&cluster, "detect --json").await.stdout()).unwrap();
     assert_eq!(detected["platform"]["discovered"], "Kubernetes");
+    assert_eq!(detected["platform"]["autoDetected"], "Kubernetes");
+    let version = detected["version"]["discovered"].as_str().unwrap();
+    let minor: u32 = version.split('.').nth(1).unwrap().parse().unwrap();
+    assert!(minor >= 21, "{detected}");
     assert_eq!(
         run(&cluster, "detect --control-plane").await.stdout(),
         "nodes=1\n"
     );
     let passed = "PASSED>>: the cluster configuration looks ok!\n";
     assert_eq!(run(&cluster, "validate --strict").await.stdout(), passed);
+    let report = run(&cluster, "validate --json").await.stdout();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report, json!({"success": true}));
 
     let log = run(&cluster, DEPLOY).await.log();
     for line in [
@@ -110,14 +127,7 @@ async fn a_deployed_stack_places_pods_and_leaves_nothing_behind() {
 
     misconfigured_node_is_named(&cluster).await;
 
-    pods.delete("aligned", &DeleteParams::default())
-        .await
-        .unwrap();
-    let gone = testbed::eventually(WITHIN, async || match pods.get_opt("aligned").await {
-        Ok(None) => Ok(()),
-        other => Err(format!("{other:?}")),
-    });
-    gone.await.expect("the pod goes");
+    gone(&pods, "aligned").await;
     let log = run(&cluster, "remove --wait --wait-interval=200ms")
         .await
         .log();
@@ -139,7 +149,7 @@ async fn a_deployed_stack_places_pods_and_leaves_nothing_behind() {
 }
 
 /// Restarts the kubelet of a node with another policy; its exporter publishes that, and `validate` names the node.
-async fn misconfigured_node_is_named(cluster: &TestCluster) {
+pub(crate) async fn misconfigured_node_is_named(cluster: &TestCluster) {
     let machines = cluster.inner.machines();
     let wrong = KubeletSettings {
         topology_manager_policy: TopologyPolicy::BestEffort,

@@ -4,9 +4,13 @@
     reason = "what clippy allows in test functions, the code that they share may do too"
 )]
 
+mod catalogue;
 mod cli;
 mod cluster;
 mod deployment;
+mod lanes;
+mod parts;
+mod policies;
 mod process;
 mod refusals;
 mod rendered;

@@ -26,13 +26,14 @@ const NAMESPACE: &str = api::names::NAMESPACE;
 /// Planted in a log: none of it may be collected.
 const PLANTED: &str = "hunter2-planted";
 
-struct Stack {
-    cluster: EmbeddedCluster,
+/// An embedded cluster with the stack on it.
+pub(crate) struct Stack {
+    pub(crate) cluster: EmbeddedCluster,
     dir: TempDir,
 }
 
 impl Stack {
-    async fn up() -> Self {
+    pub(crate) async fn up() -> Self {
         // the only possible error is that there is a provider already
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
@@ -54,7 +55,7 @@ impl Stack {
         Self { cluster, dir }
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.cluster.client()
     }
 
@@ -68,10 +69,19 @@ impl Stack {
         finish(command).await
     }
 
-    async fn tool(&self, arguments: &[&str]) -> Ended {
+    pub(crate) async fn tool(&self, arguments: &[&str]) -> Ended {
         let ended = self.run(env!("CARGO_BIN_EXE_nrotool"), arguments).await;
         assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}");
         ended
+    }
+
+    /// Runs must-gather to its end. Returns the files that it wrote.
+    pub(crate) async fn gather(&self, folder: &str, arguments: &[&str]) -> Vec<(String, String)> {
+        let program = env!("CARGO_BIN_EXE_numaresources-must-gather");
+        let arguments = [&["--dest-dir", folder], arguments].concat();
+        let ended = self.run(program, &arguments).await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        read_all(&self.dir.path().join(folder))
     }
 
     /// Creates a pod that writes a secret into its log, ends, and is started again.
@@ -101,7 +111,8 @@ impl Stack {
             .map_or(0, |container| container.restart_count)
     }
 
-    async fn create(&self, name: &str, cpu: &str) {
+    /// Creates a Guaranteed pod of that size in `default`.
+    pub(crate) async fn create(&self, name: &str, cpu: &str) {
         let mut pod = pod(name, cpu, None);
         pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
         pod["spec"]["containers"][0]["image"] = json!(api::names::STACK_IMAGE);
@@ -187,11 +198,8 @@ async fn the_tools_know_a_running_stack() {
     })
     .await
     .unwrap();
-    let program = env!("CARGO_BIN_EXE_numaresources-must-gather");
-    let gathered = stack.run(program, &["--dest-dir", "gathered"]).await;
-    assert_eq!(gathered.code, Some(0), "{gathered:?}");
+    let files = stack.gather("gathered", &[]).await;
     let root = stack.dir.path().join("gathered");
-    let files = read_all(&root);
     let names: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
     let has = |start: &str, end: &str| {
         let found = names
