@@ -57,7 +57,7 @@ pub async fn settles(context: &Context, expected: Expected<'_>) -> Vec<String> {
         let held = eventually(SETTLED, async || {
             let metrics = scheduler::metrics(&client, kubeconfig).await;
             let metrics = metrics.map_err(|error| suite::context::chain(&error))?;
-            all_of(scheduler::left_over(&metrics))
+            all_of(&scheduler::left_over(&metrics))
         })
         .await;
         must("the scheduler has not forgotten pods", held);
@@ -65,7 +65,7 @@ pub async fn settles(context: &Context, expected: Expected<'_>) -> Vec<String> {
     let held = eventually(SETTLED, async || {
         let now = wanted::read(&client).await;
         let now = now.map_err(|error| error.to_string())?;
-        all_of(wanted::differences(expected.objects, &now))
+        all_of(&wanted::differences(expected.objects, &now))
     })
     .await;
     must("the operator's objects are not as before", held);
@@ -91,7 +91,7 @@ fn in_words(error: StepError) -> String {
     error.into_failure("settling").to_string()
 }
 
-fn all_of(wrong: Vec<String>) -> Result<(), String> {
+fn all_of(wrong: &[String]) -> Result<(), String> {
     if wrong.is_empty() {
         Ok(())
     } else {
@@ -118,10 +118,10 @@ async fn jobs_have_ended(client: &Client, namespace: &str) -> Result<(), String>
         let (_, name) = pod.key();
         name.starts_with("job-") && !pod.has_ended()
     });
-    all_of(
-        left.map(|pod| format!("{} is {} on {:?}", pod.key().1, pod.phase(), pod.node()))
-            .collect(),
-    )
+    let left: Vec<String> = left
+        .map(|pod| format!("{} is {} on {:?}", pod.key().1, pod.phase(), pod.node()))
+        .collect();
+    all_of(&left)
 }
 
 async fn replicas_run(client: &Client, namespace: &str) -> Result<(), String> {
@@ -140,7 +140,7 @@ async fn replicas_run(client: &Client, namespace: &str) -> Result<(), String> {
             )
         })
     });
-    all_of(short.collect())
+    all_of(&short.collect::<Vec<_>>())
 }
 
 /// The CPUs that the zones of a node lack are those of its Guaranteed pods.
@@ -156,5 +156,5 @@ async fn zones_account(client: &Client) -> Result<(), String> {
         (held != taken)
             .then(|| format!("{taken} CPUs are taken in the zones of {node}, its pods have {held}"))
     });
-    all_of(wrong.collect())
+    all_of(&wrong.collect::<Vec<_>>())
 }

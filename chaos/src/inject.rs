@@ -41,7 +41,7 @@ async fn inject(
     let lasting: Duration = step.lasting();
     recorder.add(Entry::FaultBegan {
         id,
-        what: what.clone(),
+        what: Box::new(what.clone()),
     });
     let injected = faults.inject(&what, lasting).await;
     injected.map_err(|error| suite::context::chain(&error))

@@ -17,8 +17,9 @@ use api::{attributes, names};
 use fs_err::File;
 use futures::stream::{self, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use programs::console::note;
 use serde_json::{Value, json};
 use sim::light::{LightNodes, LightSpec};
@@ -35,6 +36,8 @@ pub use verdict::{Row, rows};
 
 /// Namespace of the pods.
 const NAMESPACE: &str = "load";
+/// Label of the pods that fit.
+const TURN: &str = "load/turn";
 /// Concurrent requests while the cluster is filled.
 const CONCURRENCY: usize = 16;
 /// Time between two samples.
@@ -89,8 +92,8 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Row>> {
     let samples = measure(options, cluster).await;
     session.finish().await;
     let rows = rows(&samples?, options.level_after());
-    let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
-    fs_err::write(directory.join("verdict.txt"), text)?;
+    let lines: Vec<String> = rows.iter().map(Row::to_string).collect();
+    fs_err::write(directory.join("verdict.txt"), lines.join("\n"))?;
     Ok(rows)
 }
 
@@ -124,7 +127,8 @@ async fn sample(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while start.elapsed() < options.length {
         ticks.tick().await;
-        let sample = samples::take(cluster, start.elapsed()).await?;
+        let waited = longest_wait(&cluster.client()).await?;
+        let sample = samples::take(cluster, start.elapsed(), waited).await?;
         serde_json::to_writer(&mut file, &sample)?;
         std::io::Write::write_all(&mut file, b"\n")?;
         all.push(sample);
@@ -164,24 +168,39 @@ async fn fill(client: &Client, count: usize) -> anyhow::Result<()> {
         .context("the pods that wait")
 }
 
-/// Runs one small pod after another on the full nodes. Ends only with an error.
+/// Creates one small pod after another, which fits and ends soon, and deletes those that have ended. Ends only with an error.
 async fn turn_over(client: &Client) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let mut ticks = interval(TURNOVER);
     let at_once = DeleteParams::default().grace_period(0);
+    let ended = ListParams::default()
+        .labels(&format!("{TURN}=true"))
+        .fields("status.phase=Succeeded");
     for number in 0_u64.. {
         ticks.tick().await;
-        let pod = serde_json::from_value(pod(&format!("runs-{number}"), 2, "1s"))?;
-        pods.create(&PostParams::default(), &pod).await?;
-        // the one of a minute ago has ended
-        if let Some(old) = number.checked_sub(20) {
-            match pods.delete(&format!("runs-{old}"), &at_once).await {
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                other => drop(other?),
-            }
-        }
+        let mut small = pod(&format!("runs-{number}"), 2, "1s");
+        small["metadata"]["labels"] = json!({TURN: "true"});
+        let small = serde_json::from_value(small)?;
+        pods.create(&PostParams::default(), &small).await?;
+        pods.delete_collection(&at_once, &ended).await?;
     }
     Ok(())
+}
+
+/// Returns how many seconds the pod that fits and has waited longest has been waiting for its node; 0 if none waits.
+async fn longest_wait(client: &Client) -> anyhow::Result<i64> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let turning = ListParams::default().labels(&format!("{TURN}=true"));
+    let now = Timestamp::now();
+    let waiting = pods.list(&turning).await?.items.into_iter();
+    let waiting = waiting.filter(|pod| {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+        node.is_none()
+    });
+    let ages = waiting
+        .filter_map(|pod| pod.metadata.creation_timestamp)
+        .map(|created| now.duration_since(created.0).as_secs());
+    Ok(ages.max().unwrap_or_default())
 }
 
 fn pod(name: &str, cpus: usize, sleeps: &str) -> Value {

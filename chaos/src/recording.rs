@@ -55,7 +55,7 @@ pub enum Entry {
         /// Number of the fault in the plan.
         id: usize,
         /// The fault, with the pod that was found for it.
-        what: Disturbance,
+        what: Box<Disturbance>,
     },
     /// A fault has ended.
     FaultEnded {
@@ -170,6 +170,11 @@ impl<'a> PodView<'a> {
     /// Returns whether somebody has asked for its deletion.
     pub fn is_being_deleted(self) -> bool {
         self.0.pointer("/metadata/deletionTimestamp").is_some()
+    }
+
+    /// Returns whether its kubelet says that it has taken it.
+    pub fn is_admitted(self) -> bool {
+        !self.text("/status/startTime").is_empty()
     }
 
     /// Returns whether a condition of this type is True.

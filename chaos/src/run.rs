@@ -113,9 +113,9 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
 /// Formats a report for people.
 fn text(report: &Report) -> String {
     let violations = report.violations.iter();
-    let violations = violations.map(|text| format!("VIOLATION: {text}\n"));
-    let notes = report.notes.iter().map(|text| format!("{text}\n"));
-    violations.chain(notes).collect()
+    let violations = violations.map(|text| format!("VIOLATION: {text}"));
+    let lines: Vec<String> = violations.chain(report.notes.iter().cloned()).collect();
+    lines.join("\n")
 }
 
 fn scenario(shared: Arc<Shared>) -> Scenario {

@@ -115,11 +115,8 @@ fn history(lines: &[Line]) -> BTreeMap<String, Vec<Snapshot>> {
     }
     // what is so at the end lasts
     let end = lines.last().map_or(0, |line| line.at);
-    for all in history.values_mut() {
-        if let Some(mut last) = all.last().cloned() {
-            last.at = end;
-            all.push(last);
-        }
+    for (node, all) in &mut history {
+        all.extend(snapshots(end, node, &pods));
     }
     history
 }
@@ -133,31 +130,42 @@ fn change<'a>(
     edit: impl FnOnce(&mut BTreeMap<&'a str, &'a Value>),
 ) {
     let all = history.entry(node.to_owned()).or_default();
-    let first = || snapshot(0, node, &BTreeMap::new());
-    let mut before = all.last().cloned().unwrap_or_else(first);
-    before.at = at;
-    all.push(before);
+    all.extend(snapshots(at, node, pods));
     edit(pods);
-    all.push(snapshot(at, node, pods));
+    all.extend(snapshots(at, node, pods));
 }
 
-fn snapshot(at: u64, node: &str, pods: &BTreeMap<&str, &Value>) -> Snapshot {
-    let there: Vec<PodView<'_>> = pods
-        .values()
-        .map(|pod| PodView(pod))
-        .filter(|pod| pod.node() == node && !pod.has_ended())
-        .collect();
-    let names: Vec<(String, String)> = there
-        .iter()
-        .map(|pod| pod.key())
-        .map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
-        .collect();
-    Snapshot {
-        at,
-        fingerprint: fingerprint(&names),
-        cpus: there.iter().map(|pod| pod.exclusive_cpus()).sum(),
-        names: names.into_iter().map(|(_, name)| name).collect(),
-    }
+/// Returns the sets that a kubelet may have of the pods of a node at a time: all of them, without those that it has not admitted yet, and
+/// without those that it is ending.
+#[expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "the method itself is of one lifetime only"
+)]
+fn snapshots(at: u64, node: &str, pods: &BTreeMap<&str, &Value>) -> [Snapshot; 4] {
+    let of = |is_in: fn(PodView<'_>) -> bool| {
+        let there: Vec<PodView<'_>> = pods
+            .values()
+            .map(|pod| PodView(pod))
+            .filter(|pod| pod.node() == node && !pod.has_ended() && is_in(*pod))
+            .collect();
+        let names: Vec<(String, String)> = there
+            .iter()
+            .map(|pod| pod.key())
+            .map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
+            .collect();
+        Snapshot {
+            at,
+            fingerprint: fingerprint(&names),
+            cpus: there.iter().map(|pod| pod.exclusive_cpus()).sum(),
+            names: names.into_iter().map(|(_, name)| name).collect(),
+        }
+    };
+    [
+        of(|_| true),
+        of(|pod| pod.is_admitted()),
+        of(|pod| !pod.is_being_deleted()),
+        of(|pod| pod.is_admitted() && !pod.is_being_deleted()),
+    ]
 }
 
 /// Returns an attribute of an NRT.
@@ -242,6 +250,20 @@ mod tests {
         ];
         let counted = accounts(&lines);
         assert_eq!((counted.compared, counted.violations), (2, Vec::new()));
+    }
+
+    #[test]
+    fn an_nrt_may_be_of_the_pods_that_the_kubelet_has_admitted() {
+        let mut admitted = mk_pod("p", Some("a"), "Running", 4);
+        admitted["status"]["startTime"] = "2026-01-01T00:00:00Z".into();
+        let lines = [
+            pod(10, mk_pod("q", Some("a"), "Pending", 4)),
+            pod(10, admitted),
+            nrt(20, &["p"], 12),
+            nrt(30, &["p"], 8),
+        ];
+        let counted = accounts(&lines);
+        assert_eq!((counted.compared, counted.violations.len()), (2, 1));
     }
 
     #[test]

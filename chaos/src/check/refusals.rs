@@ -84,7 +84,8 @@ fn restarts(lines: &[Line]) -> Vec<Restart> {
     for line in lines {
         match &line.entry {
             Entry::FaultBegan { id, what } => {
-                let (Disturbance::Silence { node } | Disturbance::RestartKubelet { node }) = what
+                let (Disturbance::Silence { node } | Disturbance::RestartKubelet { node }) =
+                    what.as_ref()
                 else {
                     continue;
                 };
@@ -122,7 +123,7 @@ mod tests {
     }
 
     fn restart(from: u64, to: u64) -> [Line; 2] {
-        let what = Disturbance::RestartKubelet { node: "a".into() };
+        let what = Box::new(Disturbance::RestartKubelet { node: "a".into() });
         [
             Line {
                 at: from,

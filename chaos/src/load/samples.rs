@@ -38,13 +38,19 @@ pub struct Sample {
     pub requests: f64,
     /// Pods that wait, as the scheduler says.
     pub pending: f64,
+    /// How many seconds the pod that fits and has waited longest has been waiting for its node.
+    pub waited: i64,
 }
 
 /// Looks at the processes of the stack.
 ///
 /// # Errors
 /// Returns an error if a process has no figures, or the scheduler does not answer.
-pub(super) async fn take(cluster: &EmbeddedCluster, at: Duration) -> anyhow::Result<Sample> {
+pub(super) async fn take(
+    cluster: &EmbeddedCluster,
+    at: Duration,
+    waited: i64,
+) -> anyhow::Result<Sample> {
     let metrics = scheduler::metrics(&cluster.client(), &cluster.kubeconfig()).await?;
     let requests = scheduler::sum(&metrics, "rest_client_requests_total", "");
     let pending = scheduler::sum(&metrics, "scheduler_pending_pods", "");
@@ -53,6 +59,7 @@ pub(super) async fn take(cluster: &EmbeddedCluster, at: Duration) -> anyhow::Res
         programs: programs(cluster)?,
         requests: requests.context("the scheduler counts no requests")?,
         pending: pending.context("the scheduler counts no waiting pods")?,
+        waited,
     })
 }
 

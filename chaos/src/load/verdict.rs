@@ -12,6 +12,11 @@ const GROWTH: f64 = 1.2;
 const SLACK: f64 = 8.0;
 /// Requests per second that the scheduler's client may send for long, as in kube-scheduler (scheduler.md 1.3).
 const REQUESTS: f64 = 50.0;
+/// How many seconds a pod that fits may wait for its node, however many wait that do not.
+const WAIT: f64 = 60.0;
+
+/// What a figure is called, by how much it may differ in any case, and how it is read.
+type Figure = (&'static str, f64, fn(&Program) -> f64);
 
 /// A figure, and what it may be.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +60,7 @@ pub fn rows(samples: &[Sample], level_after: Duration) -> Vec<Row> {
     let names: BTreeSet<&String> = samples.iter().flat_map(|one| one.programs.keys()).collect();
     let mut rows = Vec::new();
     for name in names {
-        let figures: [(&str, f64, fn(&Program) -> f64); 3] = [
+        let figures: [Figure; 3] = [
             ("resident memory, MiB", 0.0, |one| {
                 one.resident_kib as f64 / 1024.0
             }),
@@ -89,6 +94,13 @@ pub fn rows(samples: &[Sample], level_after: Duration) -> Vec<Row> {
         });
     }
     rows.push(requests(&later));
+    let waits: Vec<f64> = later.iter().map(|one| one.waited as f64).collect();
+    rows.push(Row {
+        what: "longest wait of a pod that fits, seconds".to_owned(),
+        level: median(&waits[..waits.len().min(3)]),
+        largest: largest(&waits),
+        limit: WAIT,
+    });
     rows
 }
 
@@ -147,6 +159,7 @@ mod tests {
                 programs: [("scheduler".to_owned(), program)].into(),
                 requests: requests(seconds),
                 pending: 0.0,
+                waited: 2,
             }
         };
         (0..100).map(|number| sample(number * 10)).collect()
@@ -180,6 +193,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_fits_and_is_never_tried_is_found() {
+        let mut starved = samples(|_| 50_000, |at| at as f64);
+        for sample in &mut starved[60..] {
+            sample.waited = i64::try_from(sample.seconds).unwrap();
+        }
+        assert_eq!(
+            missed(&starved),
+            ["longest wait of a pod that fits, seconds"]
+        );
+    }
+
+    #[test]
     fn a_program_that_starts_again_is_found() {
         let mut again = samples(|_| 50_000, |at| at as f64);
         for sample in &mut again[60..] {
@@ -190,6 +215,6 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_missed() {
-        assert_eq!(missed(&[]).len(), 1);
+        assert_eq!(missed(&[]).len(), 2);
     }
 }

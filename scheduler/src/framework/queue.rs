@@ -52,6 +52,7 @@ enum State {
 struct Item {
     uid: String,
     priority: i32,
+    /// Number of the last failed attempt, or of the addition: those of one priority have their turns in this order.
     order: u64,
     state: State,
     wake: Instant,
@@ -188,8 +189,9 @@ impl Queue {
         }
     }
 
-    /// Returns the pod to try now, if any: of the ready pods the one with the highest priority that has been queued longest. If none is ready,
-    /// a sleeping pod for which something changed.
+    /// Returns the pod to try now, if any: of the ready pods the one with the highest priority whose last attempt, or creation, was first
+    /// (scheduler.md 7.6). So a new pod has its turn however many old ones fail again and again. If none is ready, a sleeping pod for which
+    /// something changed.
     pub fn pop(&mut self, now: Instant) -> Option<Popped> {
         while let Some((wake, key)) = self.asleep.first().cloned() {
             if wake > now {
@@ -220,6 +222,9 @@ impl Queue {
         if item.state != State::InFlight {
             return;
         }
+        // it had its turn: those that wait for theirs go first
+        self.last_order += 1;
+        item.order = self.last_order;
         item.failures += 1;
         item.wake = now + self.backoff.after(item.failures);
         item.state = State::Asleep { rejected_by };

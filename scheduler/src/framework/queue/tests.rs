@@ -42,6 +42,30 @@ fn priority_goes_before_age() {
     assert_eq!(order, ["b", "d", "a", "c"]);
 }
 
+/// Thousands of pods that fit nowhere come back all the time, so some of them are always ready.
+#[test]
+fn a_new_pod_has_its_turn_before_old_ones_have_their_next() {
+    let (mut queue, now) = mk_queue();
+    let old = ["a", "b", "c"];
+    for name in old {
+        add(&mut queue, name, 0, now);
+    }
+    for name in old {
+        assert_eq!(pop(&mut queue, now).as_deref(), Some(name));
+        queue.failed(&mk_key(name), rejected_by(Plugin::NodeResourcesFit), now);
+    }
+    let awake = now + 2 * SECOND;
+    assert_eq!(pop(&mut queue, awake).as_deref(), Some("a"));
+    add(&mut queue, "new", 0, awake);
+    queue.failed(
+        &mk_key("a"),
+        rejected_by(Plugin::NodeResourcesFit),
+        awake - 2 * SECOND,
+    );
+    let order: Vec<_> = std::iter::from_fn(|| pop(&mut queue, awake)).collect();
+    assert_eq!(order, ["b", "c", "new", "a"]);
+}
+
 #[test]
 fn a_rejected_pod_is_tried_again_after_doubling_sleeps() {
     let (mut queue, start) = mk_queue();
