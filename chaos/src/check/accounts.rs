@@ -137,6 +137,10 @@ fn change<'a>(
 
 /// Returns the sets that a kubelet may have of the pods of a node at a time: all of them, without those that it has not admitted yet, and
 /// without those that it is ending.
+#[expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "the method itself is of one lifetime only"
+)]
 fn snapshots(at: u64, node: &str, pods: &BTreeMap<&str, &Value>) -> [Snapshot; 4] {
     let of = |is_in: fn(PodView<'_>) -> bool| {
         let there: Vec<PodView<'_>> = pods
