@@ -34,6 +34,9 @@ mod triggers;
 /// Events within this time cause one reconciliation.
 const DEBOUNCE: std::time::Duration = std::time::Duration::from_millis(50);
 
+/// How long the controllers go on after they were told to end. The pod of the operator has ten seconds.
+const LAST_SECONDS: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// How many objects a controller reconciles at the same time.
 const CONCURRENT: u16 = 1;
 
@@ -69,8 +72,23 @@ impl Error {
     }
 }
 
-/// Runs the controllers until `stop` is cancelled.
+/// Runs the controllers until `stop` is cancelled and what they are doing has ended, for which they have some seconds: a controller that waits
+/// for an answer does not notice that it is to end, and the lease must be released before the kubelet kills this process.
 pub(crate) async fn run(context: Arc<Context>, with_scheduler: bool, stop: &CancellationToken) {
+    let overdue = async {
+        stop.cancelled().await;
+        tokio::time::sleep(LAST_SECONDS).await;
+    };
+    tokio::select! {
+        () = run_all(context, with_scheduler, stop) => {}
+        () = overdue => tracing::warn!(
+            "Controllers did not end within {} s and are dropped; the next leader finishes their work",
+            LAST_SECONDS.as_secs()
+        ),
+    }
+}
+
+async fn run_all(context: Arc<Context>, with_scheduler: bool, stop: &CancellationToken) {
     let scheduler = async {
         if with_scheduler {
             scheduler::run(Arc::clone(&context), stop).await;

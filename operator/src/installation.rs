@@ -41,6 +41,7 @@ impl Installation {
                 reference: "own".into(),
                 pull_policy: Some("Always".into()),
                 is_own: true,
+                is_stack: true,
             },
             images: Policy::default(),
             tls: TlsSettings::default(),

@@ -56,6 +56,7 @@ impl Options {
                 reference: image.to_owned(),
                 pull_policy: None,
                 is_own: true,
+                is_stack: true,
             },
             log_level: LogLevel::Normal,
             tls: TlsSettings::default(),
@@ -72,10 +73,27 @@ pub struct Image {
     pub reference: String,
     /// Pull policy; the cluster's default when absent.
     pub pull_policy: Option<String>,
-    /// Whether it is the operator's own image. That has a non-root user, so the container must set root explicitly, and its exporter serves
-    /// `/livez`, and metrics to authorized users only. For an image that the administrator chose, the container sets no user, has no probe, and
-    /// no flag that the original's exporter does not know.
+    /// Whether it is the one that the operator takes by itself. That has a non-root user, so the container must set root explicitly. For an
+    /// image that the resource names, the container sets no user.
     pub is_own: bool,
+    /// Whether its exporter is known to be ours, which serves `/livez`, and metrics to authorized users only. Another one may be the
+    /// original's, so its container has no probe, and no flag that the original's exporter does not know.
+    pub is_stack: bool,
+}
+
+/// Returns whether a reference names the image of the stack, in whatever registry: `cargo xtask image --push` keeps the last two parts of the
+/// repository's name.
+pub fn is_stack(reference: &str) -> bool {
+    let (_, ours) = names::STACK_REPOSITORY.split_once('/').unwrap_or_default();
+    let without_digest = reference.split('@').next().unwrap_or_default();
+    let repository = match without_digest.rsplit_once(':') {
+        // a port of the registry is no tag
+        Some((repository, tag)) if !tag.contains('/') => repository,
+        _ => without_digest,
+    };
+    repository
+        .strip_suffix(ours)
+        .is_some_and(|registry| registry.is_empty() || registry.ends_with('/'))
 }
 
 /// One pool of nodes.

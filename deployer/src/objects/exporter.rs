@@ -151,6 +151,7 @@ fn objects(options: &Options, target: &Target) -> Vec<Value> {
                 reference: options.images.exporter.clone(),
                 pull_policy: Some(options.pull_policy.to_owned()),
                 is_own: true,
+                is_stack: rte::is_stack(&options.images.exporter),
             },
             log_level: LogLevel::Normal,
             tls: TlsSettings::default(),

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+/// Name of the page of the reference.
+const PAGE: &str = "deployer";
+
 /// Returns a file of the repository.
 fn read(path: &str) -> String {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -10,7 +13,7 @@ fn read(path: &str) -> String {
 
 /// Returns the ids of the reference, such as `L5` of `**L5-L8**` and `**N3** .. **N4**`.
 fn specs() -> BTreeSet<String> {
-    let page = read("docs/reference/deployer.md");
+    let page = read(&format!("docs/reference/{PAGE}.md"));
     let (_, catalogue) = page.split_once("\n## 12. e2e catalogue\n").unwrap();
     let (catalogue, _) = catalogue.split_once("\n## 13.").unwrap();
     let bold = catalogue.split("**").skip(1).step_by(2);

@@ -5,7 +5,7 @@ use api::names;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::Api;
-use manifests::rte::Image;
+use manifests::rte::{self, Image};
 
 use super::{API_SERVER_PORT, PROGRAM};
 use crate::args::Args;
@@ -25,11 +25,13 @@ pub(super) async fn exporter_image(client: &Client, namespace: &str, args: &Args
         }
     };
     let given = Some(args.text("image-exporter")).filter(|given| !given.is_empty());
+    let reference = given
+        .map(str::to_owned)
+        .or_else(|| own.clone())
+        .unwrap_or_else(|| names::BUILTIN_RTE_IMAGE.into());
     Image {
-        reference: given
-            .map(str::to_owned)
-            .or(own)
-            .unwrap_or_else(|| names::BUILTIN_RTE_IMAGE.into()),
+        is_stack: own.as_ref() == Some(&reference) || rte::is_stack(&reference),
+        reference,
         pull_policy,
         is_own: true,
     }

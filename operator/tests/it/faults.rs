@@ -151,3 +151,20 @@ async fn an_operator_that_loses_its_lease_ends_and_the_next_goes_on() {
     is_mended(&cluster).await;
     assert_eq!(cluster.stop(), Some(0));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_is_told_to_end_before_it_has_seen_its_resources_ends() {
+    let mut cluster = Cluster::without_operator(Lane::Embedded, None).await;
+    let faults = cluster.faults().await;
+    let faults = faults.api().unwrap();
+    let its_resources =
+        Selector::resource(api::operator::GROUP, "numaresourcesoperators").verbs(&["list"]);
+    let silence = faults.add(Rule::new(its_resources, Fault::Hang { milliseconds: None }));
+    cluster.start_operator(&[]);
+    within(
+        "the operator asks for its resources",
+        faults.wait_for_hits(silence, 1),
+    )
+    .await;
+    assert_eq!(cluster.stop(), Some(0));
+}

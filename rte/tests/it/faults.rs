@@ -57,9 +57,10 @@ impl Scene {
         .await;
         let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
         let own = json!({"metadata": {"name": "rte-x"}, "spec": {
-            "nodeName": NODE, "containers": [{"name": "rte", "image": "i"}]}});
-        create(&pods, own).await;
-        let kubeconfig = server.account_kubeconfig(NAMESPACE, api::names::RTE);
+            "nodeName": NODE, "serviceAccountName": api::names::RTE, "containers": [{"name": "rte", "image": "i"}]}});
+        let own = create(&pods, own).await;
+        // of the pod, because the admission policy lets an exporter write of its own node only
+        let kubeconfig = server.pod_kubeconfig(NAMESPACE, api::names::RTE, &own);
         api_server::write(&kubeconfig.await.unwrap(), &dir.path().join("kubeconfig")).unwrap();
         let kubelet = kubelet();
         kubelet.serve(&dir.path().join("kubelet.sock")).await;
@@ -133,12 +134,12 @@ impl Scene {
     }
 }
 
-async fn create<K>(api: &Api<K>, object: Value)
+async fn create<K>(api: &Api<K>, object: Value) -> K
 where
     K: Clone + serde::Serialize + serde::de::DeserializeOwned + std::fmt::Debug,
 {
     let object = serde_json::from_value(object).unwrap();
-    api.create(&PostParams::default(), &object).await.unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap()
 }
 
 /// Selects requests of the exporter.

@@ -129,8 +129,8 @@ fn exporter(options: &Options, pool: &Pool, mounts: Vec<VolumeMount>) -> Contain
         args: Some(args(options, pool).to_args()),
         env: Some(env),
         ports: Some(vec![port]),
-        // an image that the administrator chose may be the original's, which has no such endpoint
-        liveness_probe: options.image.is_own.then(liveness),
+        // that of the original has no such endpoint
+        liveness_probe: options.image.is_stack.then(liveness),
         resources: Some(security::memory()),
         security_context: Some(security::of_exporter(
             options.image.is_own,
@@ -210,8 +210,8 @@ fn args(options: &Options, pool: &Pool) -> Flags {
     }
     flags.set("-v", &options.log_level.verbosity().to_string());
     flags.set("--metrics-mode", "httptls");
-    // an image that the administrator chose may be the original's, which ends at a flag that it does not know
-    if options.image.is_own {
+    // that of the original ends at a flag that it does not know
+    if options.image.is_stack {
         flags.switch_on("--metrics-auth");
     }
     for (name, value) in [

@@ -340,12 +340,27 @@ fn pods_follow_selection_tolerations_and_fingerprinting() {
     );
 }
 
+#[rstest]
+#[case::as_built("localhost/numaresources/stack:dev", true)]
+#[case::pushed_by_digest("registry.example:5000/team/numaresources/stack@sha256:09", true)]
+#[case::without_a_tag("registry.example:5000/numaresources/stack", true)]
+#[case::of_the_original("quay.io/openshift-kni/resource-topology-exporter:v1", false)]
+#[case::of_another_name("registry.example/other-numaresources/stack:1", false)]
+#[case::of_a_tag("registry.example/exporter:numaresources/stack", false)]
+fn image_of_the_stack_is_known_by_its_name_in_any_registry(
+    #[case] reference: &str,
+    #[case] expected: bool,
+) {
+    assert_eq!(rte::is_stack(reference), expected);
+}
+
 #[test]
 fn image_of_the_administrators_choice_keeps_its_user_and_policy() {
     let image = Image {
         reference: "mine".into(),
         pull_policy: None,
         is_own: false,
+        is_stack: false,
     };
     let set = daemon_set(
         &rte::Options {

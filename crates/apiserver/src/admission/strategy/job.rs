@@ -10,8 +10,8 @@ pub(super) fn prepare(object: &mut Value) {
     let uid = object["metadata"]["uid"].clone();
     let name = object["metadata"]["name"].clone();
     // in a real server, labels that were defaulted from the template are the same map as those of the template
-    let shared = object["metadata"]["labels"].is_object()
-        && object["metadata"]["labels"] == object["spec"]["template"]["metadata"]["labels"];
+    let labels = |meta: &Value| meta["labels"].as_object().cloned().unwrap_or_default();
+    let shared = labels(&object["metadata"]) == labels(&object["spec"]["template"]["metadata"]);
     for (label, value) in [
         ("controller-uid", &uid),
         ("batch.kubernetes.io/controller-uid", &uid),

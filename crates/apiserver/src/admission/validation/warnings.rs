@@ -58,6 +58,10 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
         "non-functional in v1.11+; use the \"sysctls\" field instead",
     ),
 ];
+/// Annotation with the seccomp profile of a pod, and the beginning of that with a container's. They have no effect any more.
+const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const OLD_SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
 /// Types of volumes that are deprecated.
 const OLD_VOLUMES: [(&str, &str); 9] = [
     (
@@ -132,7 +136,20 @@ pub(crate) fn of(resource: &Resource, before: Option<&Value>, object: &Value) ->
         .into_iter()
         .flat_map(|list| indexed(&spec[list], &format!("{path}.{list}")).collect::<Vec<_>>())
         .collect();
+    let profiles = |name: &str, context: &Value| {
+        let is_there = !template["metadata"]["annotations"][name].is_null();
+        is_there && context["seccompProfile"].is_null()
+    };
+    if profiles(SECCOMP_OF_POD, &spec["securityContext"]) {
+        let at = format!("{prefix}metadata.annotations[{SECCOMP_OF_POD}]");
+        warnings.warn(&at, OLD_SECCOMP);
+    }
     for (at, container) in &containers {
+        let seccomp = format!("{SECCOMP_OF_CONTAINER}{}", text(&container["name"]));
+        if profiles(&seccomp, &container["securityContext"]) {
+            let at = format!("{prefix}metadata.annotations[{seccomp}]");
+            warnings.warn(&at, OLD_SECCOMP);
+        }
         for kind in ["limits", "requests"] {
             let amounts = &container["resources"][kind];
             warnings.fractions(amounts, &format!("{at}.resources.{kind}"));

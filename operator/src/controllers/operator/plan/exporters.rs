@@ -6,7 +6,7 @@ use api::{annotations, names};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use manifests::hash;
-use manifests::rte::{Image, Options, Pool as RtePool, Set};
+use manifests::rte::{self, Image, Options, Pool as RtePool, Set};
 use serde_json::Value;
 
 use crate::installation::Installation;
@@ -87,6 +87,7 @@ fn image(cr: &NumaResourcesOperator, installation: &Installation) -> Image {
         reference: cr.spec.exporter_image.clone(),
         pull_policy: None,
         is_own: false,
+        is_stack: rte::is_stack(&cr.spec.exporter_image),
     }
 }
 
@@ -197,6 +198,7 @@ mod tests {
             reference: reference.into(),
             pull_policy: pull_policy.map(Into::into),
             is_own,
+            is_stack: is_own,
         };
         assert_eq!(
             image(
