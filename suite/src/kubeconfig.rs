@@ -82,7 +82,10 @@ impl Kubeconfig {
         match std::env::join_paths(self.absolute_files()) {
             Ok(files) if !files.is_empty() => command.env(VARIABLE, files),
             // a file whose path has a colon was given by an option: it is the only one
-            Err(_) => command.env(VARIABLE, self.single_file().unwrap_or(Path::new(""))),
+            Err(_) => command.env(
+                VARIABLE,
+                self.single_file().unwrap_or_else(|| Path::new("")),
+            ),
             Ok(_) => command.env_remove(VARIABLE),
         };
     }

@@ -28,6 +28,8 @@ pub(crate) struct Failure {
     pub(crate) continue_token: Option<String>,
     /// Whether the server retries the request for a short time before it refuses it.
     pub(crate) is_transient: bool,
+    /// Warnings about the object that came before the refusal.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Failure {
@@ -42,6 +44,15 @@ impl Failure {
             is_text: false,
             continue_token: None,
             is_transient: false,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Adds the warnings that came before.
+    pub(crate) fn after(self, warnings: &[String]) -> Self {
+        Self {
+            warnings: warnings.to_vec(),
+            ..self
         }
     }
 

@@ -64,7 +64,9 @@ fn served(pod: &Pod) -> Option<(&'static str, String)> {
     let containers = &pod.spec.as_ref()?.containers;
     containers.iter().find_map(|container| {
         let words = container.command.iter().chain(&container.args).flatten();
-        let mode = words.filter_map(|word| word.strip_prefix(MODE)).last()?;
+        let mode = words
+            .filter_map(|word| word.strip_prefix(MODE))
+            .next_back()?;
         let scheme = match mode {
             "httptls" => "https",
             "http" => "http",

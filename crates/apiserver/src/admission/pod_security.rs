@@ -108,7 +108,7 @@ impl Labels {
                 match version(given) {
                     Ok(minor) => standard.minor = minor,
                     Err(NotAVersion) => {
-                        causes.push(invalid(&mode, given, "must be \"latest\" or \"v1.x\""))
+                        causes.push(invalid(&mode, given, "must be \"latest\" or \"v1.x\""));
                     }
                 }
             }

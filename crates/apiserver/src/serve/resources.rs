@@ -89,7 +89,10 @@ pub(super) async fn serve_resource(
         mut warnings,
     } = match perform(shared, verb, &request).await {
         Ok(answer) => answer,
-        Err(failure) => return Ok(refusal(&failure, &request_warnings)),
+        Err(failure) => {
+            let warnings = [request_warnings, failure.warnings.clone()].concat();
+            return Ok(refusal(&failure, &warnings));
+        }
     };
     warnings.extend(request_warnings);
     let body = view.of(&resource, body);

@@ -79,13 +79,14 @@ impl Request<'_> {
             ));
         }
         remove_fields(&mut object, &["resourceVersion"]);
-        warnings.extend(named.ask_policies(state, attempt, Operation::Create, Some(&object))?);
-        warnings.extend(extent::check(self.ignored, self.resource, "", &object)?);
-        named.check_name_is_free(state, is_generated)?;
         if self.resource.custom.is_some() {
             warnings.extend(meta::finalizer_warnings(None, &object));
         }
         warnings.extend(validation::warnings::of(self.resource, None, &object));
+        let asked = named.ask_policies(state, attempt, Operation::Create, Some(&object));
+        warnings.extend(asked.map_err(|failure| failure.after(&warnings))?);
+        warnings.extend(extent::check(self.ignored, self.resource, "", &object)?);
+        named.check_name_is_free(state, is_generated)?;
         plugins::charge(state, &attempt, &object, self.dry_run())?;
         let body = if self.dry_run() {
             object

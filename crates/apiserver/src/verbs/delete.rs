@@ -245,25 +245,20 @@ impl Request<'_> {
         } else {
             Vec::new()
         };
-        let mut answer = self.delete_admitted(state, options, &before)?;
+        let mut answer = self.delete_admitted(state, options, &before);
         answer.warnings.extend(warnings);
         Ok(answer)
     }
 
     /// Deletes an object that admission lets go.
-    fn delete_admitted(
-        &self,
-        state: &mut State,
-        options: &Options,
-        before: &Arc<Value>,
-    ) -> Result<Answer, Failure> {
+    fn delete_admitted(&self, state: &mut State, options: &Options, before: &Arc<Value>) -> Answer {
         if self.resource.storage == DEFINITIONS && before["metadata"]["deletionTimestamp"].is_null()
         {
             let mut object = definitions::start_deletion(before, &now());
             if !options.dry_run {
                 object = Value::clone(&state.put(self.key(), object));
             }
-            return Ok(self.pending_answer(&object, options));
+            return self.pending_answer(&object, options);
         }
         let mut object = Value::clone(before);
         let marked = before["metadata"]["deletionTimestamp"].is_string();
@@ -271,7 +266,7 @@ impl Request<'_> {
         let mut grace_seconds = None;
         if self.resource.storage == "pods" {
             match grace(&mut object, options) {
-                Grace::Pending => return Ok(self.pending_answer(before, options)),
+                Grace::Pending => return self.pending_answer(before, options),
                 Grace::Ended => {}
                 Grace::Seconds(seconds) => grace_seconds = Some(seconds),
             }
@@ -279,7 +274,7 @@ impl Request<'_> {
         let changed = self.set_collector_finalizers(&mut object, options);
         let held = has_finalizers(&object);
         if is_namespace && marked && held && !changed {
-            return Ok(self.pending_answer(before, options));
+            return self.pending_answer(before, options);
         }
         if grace_seconds.is_some() || held || changed {
             if grace_seconds.is_none() && held {
@@ -290,13 +285,13 @@ impl Request<'_> {
             }
             let stays = held || grace_seconds.is_some_and(|seconds| seconds > 0);
             if options.dry_run {
-                return Ok(self.pending_answer(&object, options));
+                return self.pending_answer(&object, options);
             }
             if object != **before {
                 object = Value::clone(&state.put(self.key(), object));
             }
             if stays {
-                return Ok(self.pending_answer(&object, options));
+                return self.pending_answer(&object, options);
             }
         }
         if !options.dry_run
@@ -305,12 +300,12 @@ impl Request<'_> {
             object = Value::clone(&last);
         }
         if RETURNS_OBJECT.contains(&self.resource.storage.as_str()) {
-            return Ok(Answer::ok(self.in_requested_version(&object)));
+            return Answer::ok(self.in_requested_version(&object));
         }
-        Ok(Answer::ok(failure::deleted(
+        Answer::ok(failure::deleted(
             &self.subject(),
             &before["metadata"]["uid"],
-        )))
+        ))
     }
 
     /// Returns the answer to a deletion that is not finished.

@@ -153,7 +153,8 @@ impl Request<'_> {
         )?);
         // a scale is asked about as such, before it becomes a change of the object
         if self.subresource != "scale" {
-            warnings.extend(self.ask_policies(state, attempt, Operation::Update, Some(&object))?);
+            let asked = self.ask_policies(state, attempt, Operation::Update, Some(&object));
+            warnings.extend(asked.map_err(|failure| failure.after(&warnings))?);
         }
         keep_times(before, &mut object);
         let stored = self.existing(state)?;

@@ -36,9 +36,12 @@ const ORPHAN: &str = "orphan";
 /// Interval after which an owner of an unknown kind is looked up again.
 const UNKNOWN_KIND: Duration = Duration::from_secs(30);
 
+/// What is called with a namespace when an object of it is gone.
+type Listener = Box<dyn Fn(&str) + Send + Sync>;
+
 /// Those who are told when an object of a namespace is gone.
 #[derive(Default)]
-struct Gone(RwLock<Vec<Box<dyn Fn(&str) + Send + Sync>>>);
+struct Gone(RwLock<Vec<Listener>>);
 
 impl Gone {
     fn tell(&self, namespace: &str) {

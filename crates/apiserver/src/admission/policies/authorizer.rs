@@ -39,13 +39,13 @@ struct Decision {
 }
 
 impl Opaque for Question {
-    fn runtime_type_name(&self) -> &str {
+    fn runtime_type_name(&self) -> &'static str {
         "kubernetes.authorization.Authorizer"
     }
 }
 
 impl Opaque for Decision {
-    fn runtime_type_name(&self) -> &str {
+    fn runtime_type_name(&self) -> &'static str {
         "kubernetes.authorization.Decision"
     }
 }
@@ -217,11 +217,11 @@ pub(super) fn register(context: &mut Context<'_>) {
 
 fn check(question: Question) -> Result<Value, ExecutionError> {
     meter::charge_check()?;
-    QUESTIONS.with_borrow_mut(|questions| match questions.answers.get(&question) {
-        Some(decision) => Ok(Value::Opaque(Arc::new(decision.clone()))),
-        None => {
-            questions.open = Some(question);
-            Err(ExecutionError::function_error("check", "not answered yet"))
+    QUESTIONS.with_borrow_mut(|questions| {
+        if let Some(decision) = questions.answers.get(&question) {
+            return Ok(Value::Opaque(Arc::new(decision.clone())));
         }
+        questions.open = Some(question);
+        Err(ExecutionError::function_error("check", "not answered yet"))
     })
 }
