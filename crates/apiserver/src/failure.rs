@@ -21,15 +21,15 @@ pub(crate) struct Failure {
     /// The `details` of the status; `Null` when there are none.
     pub(crate) details: Value,
     /// Seconds of a `Retry-After` header.
-    pub(crate) retry_after: Option<u64>,
+    pub(crate) retry_after: Option<u32>,
     /// Whether the answer is plain text and not a status, as for paths that belong to no API.
     pub(crate) is_text: bool,
     /// Continue token with which the client can resume the list anyway.
-    pub(crate) continue_token: Option<String>,
+    pub(crate) continue_token: Option<Box<str>>,
     /// Whether the server retries the request for a short time before it refuses it.
     pub(crate) is_transient: bool,
     /// Warnings about the object that came before the refusal.
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Box<[String]>,
 }
 
 impl Failure {
@@ -44,14 +44,14 @@ impl Failure {
             is_text: false,
             continue_token: None,
             is_transient: false,
-            warnings: Vec::new(),
+            warnings: Box::default(),
         }
     }
 
     /// Adds the warnings that came before.
     pub(crate) fn after(self, warnings: &[String]) -> Self {
         Self {
-            warnings: warnings.to_vec(),
+            warnings: warnings.into(),
             ..self
         }
     }

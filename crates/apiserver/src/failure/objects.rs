@@ -58,7 +58,7 @@ impl Failure {
     }
 
     /// Makes a 429 for an eviction that a disruption budget does not allow.
-    pub(crate) fn too_many_evictions(cause: &str, retry_after: Option<u64>) -> Self {
+    pub(crate) fn too_many_evictions(cause: &str, retry_after: Option<u32>) -> Self {
         let mut failure = Self::new(
             429,
             "TooManyRequests",
@@ -80,7 +80,7 @@ impl Failure {
     /// Makes a 410 for a page at a version that is no longer in the history. The token continues the list at the newest version.
     pub(crate) fn expired_page(continue_token: String) -> Self {
         Self {
-            continue_token: Some(continue_token),
+            continue_token: Some(continue_token.into()),
             ..Self::expired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
             )

@@ -90,7 +90,7 @@ pub(super) async fn serve_resource(
     } = match perform(shared, verb, &request).await {
         Ok(answer) => answer,
         Err(failure) => {
-            let warnings = [request_warnings, failure.warnings.clone()].concat();
+            let warnings = [request_warnings.as_slice(), &failure.warnings].concat();
             return Ok(refusal(&failure, &warnings));
         }
     };
