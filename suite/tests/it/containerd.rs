@@ -40,7 +40,7 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_mins(2);
 #[test]
 #[ignore = "real: root, the Kubernetes programs, containerd and nftables"]
 fn scenarios_pass_on_real_containers_and_leave_nothing_behind() {
-    let before = traces();
+    let before = tables();
     let dir = tempfile::tempdir().expect("temporary directory");
     let flags = ["--runtime", "containerd", "--workers", "2"];
     let options = Options {
@@ -58,13 +58,15 @@ fn scenarios_pass_on_real_containers_and_leave_nothing_behind() {
             .collect(),
         ..Selection::default()
     };
-    let link = std::cell::OnceCell::new();
+    let names = std::cell::OnceCell::new();
     let prepare = async |session: &Session| {
         let cluster = session
             .own()
             .and_then(Cluster::local)
             .expect("a local cluster");
-        let _ = link.set(Link::of(&cluster.subnet().host_link()));
+        let group = cluster.spec().control_group();
+        let group = group.expect("a cluster with containerd has a control group");
+        let _ = names.set((Link::of(&cluster.subnet().host_link()), group));
         network::answers(cluster).await;
         Ok(())
     };
@@ -85,17 +87,17 @@ fn scenarios_pass_on_real_containers_and_leave_nothing_behind() {
         completed.phase_failure
     );
 
-    let link = link
+    let (link, group) = names
         .into_inner()
         .expect("the cluster had a link to this machine");
     runtime.block_on(eventually(
         "nothing of the cluster is left",
         REMOVAL_TIMEOUT,
         async || {
-            let now = traces();
-            let left: Vec<String> = now
+            let left: Vec<String> = tables()
                 .difference(&before)
                 .cloned()
+                .chain(control_groups(&group))
                 .chain(processes_of(dir.path()))
                 .chain(mounts_below(dir.path()))
                 .chain(link.is_there().then(|| link.name.clone()))
@@ -131,18 +133,16 @@ impl Link {
     }
 }
 
-/// Returns what a cluster could leave in the kernel without a name of its own: control groups, and tables of this machine's network.
-fn traces() -> BTreeSet<String> {
+/// Returns the tables of this machine's network, which a cluster could leave without a name of its own.
+fn tables() -> BTreeSet<String> {
     let output = Command::new("nft").args(["list", "tables"]).output();
     let tables = output.expect("nft is missing: install nftables").stdout;
     let tables = String::from_utf8_lossy(&tables);
-    let mut traces = control_groups();
-    traces.extend(tables.lines().map(str::to_owned));
-    traces
+    tables.lines().map(str::to_owned).collect()
 }
 
-/// Returns the control groups of clusters, in every hierarchy.
-fn control_groups() -> BTreeSet<String> {
+/// Returns the control groups with a name, in every hierarchy. Other clusters have others.
+fn control_groups(name: &str) -> Vec<String> {
     let top = Path::new("/sys/fs/cgroup");
     let hierarchies = fs::read_dir(top).into_iter().flatten().flatten();
     let places = hierarchies
@@ -150,12 +150,7 @@ fn control_groups() -> BTreeSet<String> {
         .chain([top.to_owned()]);
     places
         .flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten())
-        .filter(|entry| {
-            entry
-                .file_name()
-                .to_string_lossy()
-                .starts_with("numaresources-")
-        })
+        .filter(|entry| entry.file_name() == name)
         .map(|entry| entry.path().display().to_string())
         .collect()
 }

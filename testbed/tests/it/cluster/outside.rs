@@ -52,7 +52,8 @@ impl HostState {
         for dir in BUSY {
             let mut all = BTreeSet::new();
             list(Path::new(dir), 0, &mut all);
-            entries.extend(all.into_iter().filter(|path| looks_like_ours(path)));
+            let ours = all.into_iter().filter(|path| looks_like_ours(path));
+            entries.extend(ours.filter(|path| !is_of_another_runtime(path)));
         }
         Self {
             mounts: fs_err::read_to_string("/proc/self/mountinfo").unwrap(),
@@ -88,6 +89,16 @@ impl HostState {
 fn looks_like_ours(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     OURS.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Returns whether this is in the control group of a cluster with containerd. Such clusters may come and go meanwhile; those with our own
+/// runtime have none, as their processes show.
+fn is_of_another_runtime(path: &Path) -> bool {
+    path.starts_with(cluster_state::control_groups::ROOT)
+        && path.components().any(|part| {
+            let name = part.as_os_str().to_string_lossy();
+            name.starts_with("numaresources-")
+        })
 }
 
 /// Lists entries four levels deep; symbolic links are not followed.
