@@ -147,6 +147,18 @@ impl Context {
         .await
     }
 
+    async fn read_metrics(
+        &self,
+        reader: &MetricsReader,
+        pod: &Pod,
+        endpoint: Endpoint,
+    ) -> Result<String, StepError> {
+        match endpoint {
+            Endpoint::Https(port) => reader.read(self.connect_tls(pod, port).await?).await,
+            Endpoint::Http(port) => reader.read(self.connect(pod, port).await?).await,
+        }
+    }
+
     /// Waits until the metrics of a pod contain all of these fragments.
     pub async fn metrics_have(
         &self,
@@ -163,11 +175,14 @@ impl Context {
             ),
             self.deadlines().settled,
             async || {
-                let text = match endpoint {
-                    Endpoint::Https(port) => {
-                        reader.read(self.connect_tls(pod, port).await?).await?
+                // a container runs before its program listens
+                let text = match self.read_metrics(reader, pod, endpoint).await {
+                    Ok(text) => text,
+                    Err(error) => {
+                        return Ok(PollResult::NotYet(
+                            error.into_failure("reading metrics").to_string(),
+                        ));
                     }
-                    Endpoint::Http(port) => reader.read(self.connect(pod, port).await?).await?,
                 };
                 let missing = fragments.iter().find(|fragment| !text.contains(**fragment));
                 Ok(match missing {
