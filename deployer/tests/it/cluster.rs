@@ -75,7 +75,9 @@ impl TestCluster {
             Spec::Embedded(spec) => &mut spec.nodes,
             Spec::Local(spec) => &mut spec.nodes,
         };
+        let labels = nodes[1].labels.clone();
         for worker in &mut nodes[1..] {
+            worker.labels.clone_from(&labels);
             worker.kubelet = KubeletSettings::with_scope(TopologyScope::Pod);
         }
         let inner = Box::pin(lane::Cluster::up(spec, &|_| {})).await.unwrap();
