@@ -69,7 +69,11 @@ pub(crate) async fn hold(cluster: &TestCluster) {
 async fn connects(cluster: &TestCluster, from: &Pod, host: &str, port: &str) -> bool {
     let pods: Api<Pod> = Api::namespaced(cluster.client(), &from.namespace().unwrap());
     let command = ["/bin/connect", host, port, "5"];
-    let params = AttachParams::default().stdout(false).stderr(true);
+    let container = from.spec.as_ref().unwrap().containers[0].name.clone();
+    let params = AttachParams::default()
+        .container(container)
+        .stdout(false)
+        .stderr(true);
     let mut process = pods.exec(&from.name_any(), command, &params).await.unwrap();
     let status = process.take_status().unwrap().await.unwrap();
     status.status.as_deref() == Some("Success")
