@@ -5,7 +5,7 @@
 //! Then the faults end, the stack settles, and [`check`] states what must hold: over the [`recording`], and of the end, which [`end`] looks
 //! at. [`load`] is the other half: many pods for a long time, and the memory, files and requests of the stack.
 //!
-//! Reading order: [`plan`], [`recording`], [`recorder`], [`churn`] and [`inject`] (which carry the plan out), [`check`], [`end`], [`run`],
+//! Reading order: [`plan`], [`recording`], [`recorder`], [`churn`] and [`inject`] (which carry the plan out), [`check`], [`end`], `start`, [`run`],
 //! [`seeds`] (many plans), [`load`].
 
 pub mod check;
@@ -19,4 +19,5 @@ pub mod recording;
 pub mod run;
 pub mod scheduler;
 pub mod seeds;
+mod start;
 pub mod wanted;

@@ -23,13 +23,12 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use programs::console::note;
 use serde_json::{Value, json};
 use sim::light::{LightNodes, LightSpec};
-use suite::interrupt::Interrupt;
-use suite::run::{ReportPaths, begin};
-use suite::session::{Session, StartError};
 use suite::setup;
 use testbed::embedded::EmbeddedCluster;
 use testbed::lane::{Cluster, Lane};
 use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::start;
 
 pub use samples::{Program, Sample};
 pub use verdict::{Row, rows};
@@ -76,17 +75,8 @@ impl Options {
 pub async fn run(options: &Options) -> anyhow::Result<Vec<Row>> {
     let directory = &options.directory;
     fs_err::create_dir_all(directory)?;
-    let mut setup = setup::Options::own(Lane::Embedded, &[]).context("the default cluster")?;
-    setup.plan.bin_dir.clone_from(&options.bin_dir);
-    let paths = ReportPaths::new(directory, None, &setup.run);
-    let stream = begin(&setup, Vec::new(), &paths, Vec::new())?.stream;
-    let interrupt = Interrupt::default();
-    let session = Box::pin(Session::start(&setup, &stream, &interrupt, directory)).await;
-    let session = match session {
-        Ok(session) => session,
-        Err(StartError::Interrupted) => anyhow::bail!("the set-up was interrupted"),
-        Err(StartError::Failed(failure)) => anyhow::bail!("the set-up failed: {failure}"),
-    };
+    let setup = setup::Options::own(Lane::Embedded, &[]).context("the default cluster")?;
+    let session = start::session(setup, options.bin_dir.as_deref(), directory).await?;
     let cluster = session.own().and_then(Cluster::embedded);
     let cluster = cluster.context("the cluster is not an embedded one")?;
     let samples = measure(options, cluster).await;

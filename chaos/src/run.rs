@@ -17,11 +17,8 @@ use programs::console::note;
 use reports::event::Verdict;
 use serde_json::Value;
 use suite::context::Context;
-use suite::interrupt::Interrupt;
 use suite::recorder::Deadlines;
-use suite::run::{ReportPaths, begin};
 use suite::scenario::Scenario;
-use suite::session::{Session, StartError};
 use suite::setup;
 use suite::step::StepError;
 use testbed::lane::Lane;
@@ -33,6 +30,7 @@ use crate::inject;
 use crate::plan::{Edited, Plan};
 use crate::recorder::Recorder;
 use crate::recording::{self, Entry};
+use crate::start;
 use crate::wanted;
 
 /// What a run is.
@@ -70,20 +68,11 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     fs_err::create_dir_all(directory)?;
     fs_err::write(directory.join("plan.txt"), plan.to_string())?;
     let setup = setup::Options::own(options.lane, &[]).context("the default cluster")?;
-    let mut setup = setup::Options {
+    let setup = setup::Options {
         deadlines: Deadlines::default().scaled(2.0),
         ..setup
     };
-    setup.plan.bin_dir.clone_from(&options.bin_dir);
-    let paths = ReportPaths::new(directory, None, &setup.run);
-    let stream = begin(&setup, Vec::new(), &paths, Vec::new())?.stream;
-    let interrupt = Interrupt::default();
-    let session = Box::pin(Session::start(&setup, &stream, &interrupt, directory)).await;
-    let session = match session {
-        Ok(session) => session,
-        Err(StartError::Interrupted) => anyhow::bail!("the set-up was interrupted"),
-        Err(StartError::Failed(failure)) => anyhow::bail!("the set-up failed: {failure}"),
-    };
+    let session = start::session(setup, options.bin_dir.as_deref(), directory).await?;
     let cluster = session.own().context("the cluster is not ours")?;
     let shared = Arc::new(Shared {
         plan,

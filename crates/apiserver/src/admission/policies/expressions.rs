@@ -1,13 +1,13 @@
 //! Runs expressions in CEL.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::{Arc, LazyLock};
 
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::parser::{Expression, Parser};
 use kube_cel::cel::{Context, Value};
+use parking_lot::Mutex;
 use serde_json::Value as Json;
 
 use super::{authorizer, meter};
@@ -15,11 +15,14 @@ use crate::access::identity::Identity;
 use crate::schema::rules::go_error;
 use crate::storage::State;
 
-/// Number of expressions that a thread keeps compiled.
+/// Number of expressions that are kept compiled.
 const MAX_COMPILED: usize = 1024;
 
 /// An expression that was parsed, with what it costs without its loops.
-type Compiled = Rc<(Expression, u64)>;
+type Compiled = Arc<(Expression, u64)>;
+
+/// Expressions by their text, for all threads: those that need room run on one of their own, which ends with the write.
+static COMPILED: LazyLock<Mutex<HashMap<String, Compiled>>> = LazyLock::new(Mutex::default);
 
 thread_local! {
     /// All functions. Each thread has its own, because they cannot be shared.
@@ -29,7 +32,6 @@ thread_local! {
         meter::register(&mut context);
         context
     };
-    static COMPILED: RefCell<HashMap<String, Compiled>> = RefCell::default();
 }
 
 /// Why an expression gives no result.
@@ -128,21 +130,20 @@ impl Evaluator<'_> {
 }
 
 fn compile(text: &str) -> Result<Compiled, String> {
-    COMPILED.with_borrow_mut(|known| {
-        if let Some(compiled) = known.get(text) {
-            return Ok(Rc::clone(compiled));
-        }
-        let parsed = Parser::new().enable_optional_syntax(true).parse(text);
-        let mut expression =
-            parsed.map_err(|errors| format!("compilation error: compilation failed: {errors}"))?;
-        let cost = meter::install(&mut expression);
-        let compiled = Rc::new((expression, cost));
-        if known.len() >= MAX_COMPILED {
-            known.clear();
-        }
-        known.insert(text.to_owned(), Rc::clone(&compiled));
-        Ok(compiled)
-    })
+    if let Some(compiled) = COMPILED.lock().get(text) {
+        return Ok(Arc::clone(compiled));
+    }
+    let parsed = Parser::new().enable_optional_syntax(true).parse(text);
+    let mut expression =
+        parsed.map_err(|errors| format!("compilation error: compilation failed: {errors}"))?;
+    let cost = meter::install(&mut expression);
+    let compiled = Arc::new((expression, cost));
+    let mut known = COMPILED.lock();
+    if known.len() >= MAX_COMPILED {
+        known.clear();
+    }
+    known.insert(text.to_owned(), Arc::clone(&compiled));
+    Ok(compiled)
 }
 
 /// Converts JSON to a value of expressions.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::checks::{indexed, one_of, text};
+use super::definitions::rules::is_reserved;
 use super::definitions::rules::policies::{Variables, Wanted};
 use super::names;
 use crate::failure::Cause;
@@ -136,35 +137,12 @@ fn variables(list: &Value, composed: &mut Variables, causes: &mut Vec<Cause>) {
 }
 
 fn is_identifier(name: &str) -> bool {
-    const RESERVED: [&str; 21] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
     let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
     name.starts_with(is_letter)
         && name
             .chars()
             .all(|letter| is_letter(letter) || letter.is_ascii_digit())
-        && !RESERVED.contains(&name)
+        && !is_reserved(name)
 }
 
 fn check_validation(

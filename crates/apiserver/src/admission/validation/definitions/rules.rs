@@ -6,6 +6,7 @@ use self::budget::{Budget, Occurrences};
 use self::check::Checker;
 use self::cost::Declared;
 use self::types::Type;
+pub(in crate::admission::validation) use self::types::is_reserved;
 use super::parts::{numbered, text};
 use super::{go, path};
 use crate::failure::Cause;

@@ -44,9 +44,7 @@ impl Type {
             "object" => {
                 let properties = properties(schema, is_object);
                 // reserved words may be written with and without escapes
-                let plain = properties
-                    .iter()
-                    .filter(|(name, _)| RESERVED.contains(&name.as_str()));
+                let plain = properties.iter().filter(|(name, _)| is_reserved(name));
                 let plain: Vec<(String, Self)> = plain
                     .filter_map(|(name, schema)| Some((name.clone(), inner(schema)?)))
                     .collect();
@@ -141,9 +139,14 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
+/// Returns whether a word may not be an identifier in expressions.
+pub(in crate::admission::validation) fn is_reserved(word: &str) -> bool {
+    RESERVED.contains(&word)
+}
+
 /// Returns the name of a field as rules write it.
 pub(super) fn escaped(name: &str) -> String {
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return format!("__{name}__");
     }
     let mut text = String::new();
