@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use api::nrt::v1alpha2::NodeResourceTopology;
-use apply::{Applier, wait};
 use cluster_faults::socket::{SocketFault, SocketProxy};
 use cluster_faults::{Disturbance, Fault, Faults, Rule, Selector, WatchEnd};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -12,7 +11,6 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use manifests::platform::Platform;
 use manifests::rte::{Options, Set};
-use manifests::to_value;
 use serde_json::{Value, json};
 use testbed::api_server::{self, ApiServer};
 use testbed::lane::Lane;
@@ -20,7 +18,7 @@ use tokio::process::Child;
 
 use crate::api_server::PATIENCE;
 use crate::kubelet::Kubelet;
-use crate::scene::{Metrics, condition, cpus, exporter, kubelet, node, pod, terminate};
+use crate::scene::{Metrics, condition, cpus, exporter, kubelet, node, pod, terminate, with_nrts};
 
 const NAMESPACE: &str = "numaresources";
 const NODE: &str = "worker-0";
@@ -38,12 +36,7 @@ impl Scene {
         let dir = node();
         let server = ApiServer::start(Lane::Embedded).await.unwrap();
         let client = server.client().await.unwrap();
-        let applier = Applier::new(client.clone());
-        let definition = api::crd::node_resource_topology();
-        applier.apply(&to_value(&definition)).await.unwrap();
-        wait::definition(&client, &definition.name_any(), PATIENCE)
-            .await
-            .unwrap();
+        let applier = with_nrts(&client).await;
         let namespaces: Api<Namespace> = Api::all(client.clone());
         create(&namespaces, json!({"metadata": {"name": NAMESPACE}})).await;
         let options = Options::new(NAMESPACE, Platform::Kubernetes, "i");

@@ -1,9 +1,7 @@
 //! Who may read the metrics. The API server of the lane knows the accounts and their rights, and decides.
 
 use api::names;
-use apply::{Applier, wait};
 use futures::future::join_all;
-use kube::ResourceExt as _;
 use kube::config::Kubeconfig;
 use manifests::operator::users;
 use manifests::platform::Platform;
@@ -15,9 +13,8 @@ use testbed::api_server::{self, ApiServer};
 use testbed::lane::Lane;
 use tokio::process::Child;
 
-use crate::api_server::PATIENCE;
 use crate::kubelet::Kubelet;
-use crate::scene::{Metrics, exporter, kubelet, node, terminate};
+use crate::scene::{Metrics, exporter, kubelet, node, terminate, with_nrts};
 
 const NAMESPACE: &str = names::NAMESPACE;
 const READER: &str = "reader";
@@ -29,12 +26,7 @@ async fn mk_server() -> ApiServer {
         .await
         .unwrap();
     let admin = server.client().await.unwrap();
-    let applier = Applier::new(admin.clone());
-    let definition = api::crd::node_resource_topology();
-    applier.apply(&to_value(&definition)).await.unwrap();
-    wait::definition(&admin, &definition.name_any(), PATIENCE)
-        .await
-        .unwrap();
+    let applier = with_nrts(&admin).await;
     let account = |name: &str| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}});
     let mut objects =
         vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})];

@@ -5,20 +5,19 @@ use std::time::Duration;
 
 use api::names;
 use api::nrt::v1alpha2::NodeResourceTopology;
-use apply::{Applier, wait};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, ResourceExt as _};
+use kube::{Client, Config};
 use manifests::platform::Platform;
 use manifests::rte::{Options, Set, standalone};
-use manifests::to_value;
 use rstest::rstest;
 use serde_json::{Value, json};
 use testbed::api_server::ApiServer;
 use testbed::lane::Lane;
 
 use crate::api_server::PATIENCE;
+use crate::scene::with_nrts;
 
 const OWN: &str = "worker-0";
 const OTHER: &str = "worker-1";
@@ -75,12 +74,7 @@ impl Scene {
     async fn new(lane: Lane, (namespace, objects): (&str, Vec<Value>)) -> Self {
         let server = ApiServer::start(lane).await.unwrap();
         let admin = server.client().await.unwrap();
-        let applier = Applier::new(admin.clone());
-        let definition = api::crd::node_resource_topology();
-        applier.apply(&to_value(&definition)).await.unwrap();
-        wait::definition(&admin, &definition.name_any(), PATIENCE)
-            .await
-            .unwrap();
+        let applier = with_nrts(&admin).await;
         let of_namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         applier.apply(&of_namespace).await.unwrap();

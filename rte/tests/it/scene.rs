@@ -4,6 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
+use apply::{Applier, wait};
+use kube::{Client, ResourceExt as _};
+use manifests::to_value;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podresources::v1;
@@ -244,4 +247,15 @@ pub(crate) async fn outcome(
         text(&output.stdout),
         text(&output.stderr),
     )
+}
+
+/// Defines NRTs in an API server. Returns what applies further objects there.
+pub(crate) async fn with_nrts(admin: &Client) -> Applier {
+    let applier = Applier::new(admin.clone());
+    let definition = api::crd::node_resource_topology();
+    applier.apply(&to_value(&definition)).await.unwrap();
+    wait::definition(admin, &definition.name_any(), PATIENCE)
+        .await
+        .unwrap();
+    applier
 }
