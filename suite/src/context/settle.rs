@@ -40,6 +40,21 @@ impl Context {
         .await
     }
 
+    /// Waits until each of these nodes has an NRT. An exporter whose pod is ready may still be about to publish for the first time.
+    pub async fn topologies_are_there(&self, nodes: &[String]) -> Result<(), StepError> {
+        let limit = self.deadlines().settled;
+        self.until("no NRT is missing", limit, async || {
+            let present = self.topologies().await?;
+            let mut nodes = nodes.iter();
+            let missing = nodes.find(|node| !present.iter().any(|one| one.node == **node));
+            Ok(match missing {
+                None => PollResult::Ready(()),
+                Some(node) => PollResult::NotYet(format!("that of {node} is")),
+            })
+        })
+        .await
+    }
+
     /// Like [`Context::baseline`], for one node.
     pub async fn baseline_of(&self, node: &str) -> Result<NodeTopology, StepError> {
         topology_of(&self.baseline().await?, node).cloned()

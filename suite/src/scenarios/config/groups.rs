@@ -1,7 +1,5 @@
 //! Node groups of the control plane and of workers, separate and overlapping, on `OpenShift` clusters whose control plane runs pods.
 
-use std::collections::BTreeSet;
-
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::{labels, names};
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -133,23 +131,10 @@ async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), StepError> 
         exporters_are(ctx, OWN, 1).await
     })
     .await?;
-    ctx.step("each of their nodes has an NRT", async {
-        let there: BTreeSet<String> = ctx
-            .topologies()
-            .await?
-            .into_iter()
-            .map(|one| one.node)
-            .collect();
-        let mut wanted = masters
-            .iter()
-            .chain([worker])
-            .map(kube::ResourceExt::name_any);
-        match wanted.find(|node| !there.contains(node)) {
-            None => Ok(()),
-            Some(node) => Err(StepError::fail(format!("node {node} has none"))),
-        }
-    })
-    .await?;
+    let nodes = masters.iter().chain([worker]);
+    let nodes: Vec<String> = nodes.map(kube::ResourceExt::name_any).collect();
+    let there = ctx.topologies_are_there(&nodes);
+    ctx.step("each of their nodes has an NRT", there).await?;
     ctx.step("all is as before again", async {
         ctx.set_node_groups(&before).await?;
         move_node(ctx, &name, OWN, &home).await?;

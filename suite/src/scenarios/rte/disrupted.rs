@@ -168,15 +168,12 @@ async fn start(ctx: &Context, operator: &Deployment) -> Result<(), StepError> {
 
 /// Waits until every node of the reference has an NRT and the cluster is settled.
 async fn every_node_is_there(ctx: &Context) -> Result<(), StepError> {
-    ctx.until("no NRT is missing", ctx.deadlines().settled, async || {
-        let present = ctx.topologies().await?;
-        let mut nodes = ctx.facts().nodes.iter();
-        let missing = nodes.find(|node| !present.iter().any(|one| one.node == node.node));
-        Ok(match missing {
-            None => PollResult::Ready(()),
-            Some(node) => PollResult::NotYet(format!("that of {} is", node.node)),
-        })
-    })
-    .await?;
+    let nodes: Vec<String> = ctx
+        .facts()
+        .nodes
+        .iter()
+        .map(|node| node.node.clone())
+        .collect();
+    ctx.topologies_are_there(&nodes).await?;
     ctx.settle().await.map(drop)
 }
