@@ -160,13 +160,14 @@ impl Gather {
         let platform = self.about_the_cluster().await;
         objects::cluster_wide(self, platform.unwrap_or_default()).await;
         nodes::collect(self).await;
-        for namespace in namespaces::find(self, platform.unwrap_or_default(), namespaces).await {
-            objects::of_namespace(self, &namespace).await;
-            pods::collect(self, &namespace).await;
-            dumps::collect(self, &namespace).await;
-            metrics::collect(self, &namespace).await;
-            explain::collect(self, &namespace).await;
+        let namespaces = namespaces::find(self, platform.unwrap_or_default(), namespaces).await;
+        for namespace in &namespaces {
+            objects::of_namespace(self, namespace).await;
+            pods::collect(self, namespace).await;
+            dumps::collect(self, namespace).await;
+            explain::collect(self, namespace).await;
         }
+        metrics::collect(self, &namespaces).await;
         if platform == Some(Platform::OpenShift) {
             selinux::collect(self).await;
         }

@@ -1,20 +1,19 @@
 //! The fingerprint status that exporters and schedulers write down (scenarios-other.md 10.5).
 
-use api::{labels, names};
+use api::names;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::Api;
 
-use super::Gather;
 use super::folder::name;
+use super::{Gather, namespaces};
 use crate::cluster::is_running;
 use crate::{cluster, exec, schedlogs};
 
 /// Collects the dumps of a namespace.
 pub(super) async fn collect(gather: &Gather, namespace: &str) {
     let folder = format!("namespaces/{}/pfpstatus", name(namespace));
-    let selector = format!("{}={}", labels::RTE_POD, labels::RTE_POD_VALUE);
-    for pod in running(gather, namespace, &selector).await {
+    for pod in running(gather, namespace, &namespaces::exporters()).await {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
         let folder = format!("{folder}/resource-topology-exporters");
         read(gather, &pod, node.as_slice(), &folder).await;
@@ -42,8 +41,7 @@ pub(super) async fn collect(gather: &Gather, namespace: &str) {
 
 /// Returns the scheduler's running pods of a namespace, the leader first.
 pub(super) async fn schedulers(gather: &Gather, namespace: &str) -> Vec<Pod> {
-    let selector = format!("{}={}", labels::APP, names::SCHEDULER);
-    let mut pods = running(gather, namespace, &selector).await;
+    let mut pods = running(gather, namespace, &namespaces::schedulers(namespace)).await;
     if pods.len() > 1
         && let Ok(leader) = schedlogs::leader(&gather.client, namespace).await
     {

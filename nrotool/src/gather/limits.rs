@@ -52,4 +52,15 @@ impl Limits {
             Err(_) => Err(Error::Slow(self.request)),
         }
     }
+
+    /// Waits for a request that cleans up, also when the time for everything is over.
+    pub(super) async fn cleanup<T, E: std::error::Error + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Error<E>> {
+        match tokio::time::timeout(self.request, work).await {
+            Ok(outcome) => outcome.map_err(Error::Failed),
+            Err(_) => Err(Error::Slow(self.request)),
+        }
+    }
 }

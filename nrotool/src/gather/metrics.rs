@@ -1,120 +1,75 @@
-//! The metrics of the exporters, by way of the API server.
+//! The metrics of exporters, schedulers and operator.
+//!
+//! They are read over a forwarded port: the API server's proxy to a pod passes no token on. Each pod is asked without a token first. Who is
+//! refused then is asked once more, with the token of an account that may read metrics and nothing else. The caller's own token is never
+//! sent: whoever can give a pod the right labels would get it.
+//!
+//! Reading order: `endpoint` (where a pod has its metrics), `request` (one question), `account`, here.
 
-use api::labels;
-use api::metrics::RTE_PORT;
-use apply::Cause;
 use futures::StreamExt as _;
 use futures::stream;
-use k8s_openapi::api::core::v1::{Container, Pod};
-use kube::{Client, ResourceExt as _};
 
-use super::Gather;
-use super::dumps;
+use self::account::Account;
+use self::endpoint::Endpoint;
 use super::folder::name;
+use super::{Gather, limits};
 
-/// Number of exporters that are asked at a time.
+mod account;
+mod endpoint;
+mod request;
+
+/// Number of pods that are asked at a time.
 const CONCURRENT: usize = 8;
-/// Flag and variables that say how an exporter serves its metrics (rte.md 2.2, 2.3).
-const MODE: &str = "--metrics-mode=";
-const PORT: &str = "METRICS_PORT";
 
-/// Collects from the exporters of a namespace that serve metrics.
-pub(super) async fn collect(gather: &Gather, namespace: &str) {
-    let selector = format!("{}={}", labels::RTE_POD, labels::RTE_POD_VALUE);
-    let exporters = dumps::running(gather, namespace, &selector).await;
-    stream::iter(&exporters)
-        .for_each_concurrent(CONCURRENT, |pod| async move {
-            let Some((scheme, port)) = served(pod) else {
-                return;
-            };
-            let pod = pod.name_any();
-            let metrics = get(&gather.client, namespace, &pod, scheme, &port);
+/// Collects from the pods of these namespaces.
+pub(super) async fn collect(gather: &Gather, namespaces: &[String]) {
+    let mut endpoints = Vec::new();
+    for namespace in namespaces {
+        endpoints.extend(endpoint::find(gather, namespace).await);
+    }
+    let refused = ask(gather, endpoints, None).await;
+    let Some(first) = refused.first() else {
+        return;
+    };
+    let mut account = Account::new(&gather.client, &first.namespace);
+    let token = gather.limits.request(account.token()).await;
+    match token {
+        Ok(token) => drop(ask(gather, refused, Some(&token)).await),
+        Err(error) => {
+            for endpoint in &refused {
+                let what = format!("metrics of {}", endpoint.pod);
+                gather.folder.failed(&what, &error);
+            }
+        }
+    }
+    let removed = gather.limits.cleanup(account.remove()).await;
+    gather
+        .folder
+        .or_error("removal of the account that reads metrics", removed);
+}
+
+/// Asks pods for their metrics and writes down what they say. Returns those that want a token, if none was sent.
+async fn ask(gather: &Gather, endpoints: Vec<Endpoint>, token: Option<&str>) -> Vec<Endpoint> {
+    let refused = stream::iter(endpoints)
+        .map(|endpoint| async move {
+            let metrics = request::metrics(&gather.client, &endpoint, token);
             let metrics = gather.limits.request(metrics).await;
-            if let Some(text) = gather
-                .folder
-                .or_error(&format!("metrics of {pod}"), metrics)
+            if let Err(limits::Error::Failed(request::Error::Refused { .. })) = metrics
+                && token.is_none()
             {
-                let path = format!(
-                    "namespaces/{}/pods/{}/metrics.txt",
-                    name(namespace),
-                    name(&pod)
-                );
+                return Some(endpoint);
+            }
+            let what = format!("metrics of {}", endpoint.pod);
+            if let Some(text) = gather.folder.or_error(&what, metrics) {
+                let (namespace, pod) = (name(&endpoint.namespace), name(&endpoint.pod));
+                let path = format!("namespaces/{namespace}/pods/{pod}/metrics.txt");
                 gather.folder.text(&path, &text);
             }
+            None
         })
-        .await;
-}
-
-async fn get(
-    client: &Client,
-    namespace: &str,
-    pod: &str,
-    scheme: &str,
-    port: &str,
-) -> Result<String, Cause> {
-    let path = format!("/api/v1/namespaces/{namespace}/pods/{scheme}:{pod}:{port}/proxy/metrics");
-    let request = http::Request::get(path)
-        .body(Vec::new())
-        .map_err(kube::Error::HttpError)?;
-    Ok(client.request_text(request).await?)
-}
-
-/// Returns scheme and port of a pod's metrics, if its flags say that it serves any.
-fn served(pod: &Pod) -> Option<(&'static str, String)> {
-    let containers = &pod.spec.as_ref()?.containers;
-    containers.iter().find_map(|container| {
-        let words = container.command.iter().chain(&container.args).flatten();
-        let mode = words
-            .filter_map(|word| word.strip_prefix(MODE))
-            .next_back()?;
-        let scheme = match mode {
-            "httptls" => "https",
-            "http" => "http",
-            _ => return None,
-        };
-        Some((scheme, port(container)))
-    })
-}
-
-fn port(container: &Container) -> String {
-    let mut variables = container.env.iter().flatten();
-    let given = variables.find(|variable| variable.name == PORT);
-    let given = given.and_then(|variable| variable.value.clone());
-    given.unwrap_or_else(|| RTE_PORT.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-    use serde_json::json;
-
-    use super::*;
-
-    #[rstest]
-    #[case::tls(&["--v=2", "--metrics-mode=httptls"], Some("2113"), Some(("https", "2113")))]
-    #[case::plain(&["--metrics-mode=http"], None, Some(("http", "2112")))]
-    #[case::the_last_flag_counts(&["--metrics-mode=http", "--metrics-mode=disabled"], None, None)]
-    #[case::none(&["--v=2"], Some("2112"), None)]
-    fn flags_and_variables_say_where_metrics_are(
-        #[case] args: &[&str],
-        #[case] port: Option<&str>,
-        #[case] expected: Option<(&str, &str)>,
-    ) {
-        let env: Vec<_> = port
-            .map(|port| json!({"name": "METRICS_PORT", "value": port}))
-            .into_iter()
-            .collect();
-        let pod = json!({
-            "metadata": {"name": "x"},
-            "spec": {"containers": [{"name": "helper"}, {"name": "main", "args": args, "env": env}]},
-        });
-        let pod: Pod = serde_json::from_value(pod).expect("a pod");
-        let found = served(&pod);
-        assert_eq!(
-            found
-                .as_ref()
-                .map(|(scheme, port)| (*scheme, port.as_str())),
-            expected
-        );
-    }
+        .buffer_unordered(CONCURRENT);
+    refused
+        .filter_map(|endpoint| async move { endpoint })
+        .collect()
+        .await
 }

@@ -18,13 +18,36 @@ const SUBSCRIPTION: &str = "numaresources-operator-subscription";
 /// Namespace on OpenShift when nothing is found.
 const OPENSHIFT_NAMESPACE: &str = "openshift-numaresources";
 
+/// Namespaces of the schedulers that the deployer installs, and the label of their pods, which other programs have elsewhere (deployer.md 7).
+const DEPLOYED: [&str; 2] = ["tas-scheduler", "openshift-topology-aware-scheduler"];
+const DEPLOYED_SCHEDULER: &str = "component=scheduler";
+
+/// Returns what selects the exporters' pods.
+pub(super) fn exporters() -> String {
+    format!("{}={}", labels::RTE_POD, labels::RTE_POD_VALUE)
+}
+
+/// Returns what selects the scheduler's pods in a namespace.
+pub(super) fn schedulers(namespace: &str) -> String {
+    if DEPLOYED.contains(&namespace) {
+        DEPLOYED_SCHEDULER.to_owned()
+    } else {
+        format!("{}={}", labels::APP, names::SCHEDULER)
+    }
+}
+
 /// Finds the namespaces: those of the pods of exporters, schedulers and operators, that of the subscription, and the given ones.
 pub(super) async fn find(gather: &Gather, platform: Platform, given: &[String]) -> Vec<String> {
     let mut found: BTreeSet<String> = given.iter().cloned().collect();
-    let exporters = format!("{}={}", labels::RTE_POD, labels::RTE_POD_VALUE);
-    let schedulers = format!("{}={}", labels::APP, names::SCHEDULER);
-    let pods: Api<Pod> = Api::all(gather.client.clone());
-    for selector in [exporters.as_str(), &schedulers, OPERATOR_PODS] {
+    let everywhere: Api<Pod> = Api::all(gather.client.clone());
+    let (exporters, schedulers) = (exporters(), schedulers(""));
+    let everywhere = [exporters.as_str(), &schedulers, OPERATOR_PODS]
+        .map(|selector| (everywhere.clone(), selector));
+    let deployed = DEPLOYED.map(|namespace| {
+        let pods = Api::namespaced(gather.client.clone(), namespace);
+        (pods, DEPLOYED_SCHEDULER)
+    });
+    for (pods, selector) in everywhere.into_iter().chain(deployed) {
         let listed = gather.limits.request(cluster::list(&pods, selector)).await;
         let listed = gather
             .folder

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use api::labels;
 use futures::StreamExt as _;
 use futures::stream;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 
-use super::Gather;
 use super::folder::name;
+use super::{Gather, namespaces};
 use crate::cluster::{self, is_running};
 use crate::exec;
 
@@ -62,7 +61,7 @@ const FILES: [(&str, &[&str]); 5] = [
 
 /// Collects from each node with an exporter.
 pub(super) async fn collect(gather: &Gather) {
-    let exporters = format!("{}={}", labels::RTE_POD, labels::RTE_POD_VALUE);
+    let exporters = namespaces::exporters();
     let pods: Api<Pod> = Api::all(gather.client.clone());
     let listed = gather
         .limits

@@ -4,47 +4,48 @@ use std::time::Duration;
 
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::operator::v1::NumaResourcesOperator;
-use cluster_spec::plan::NodePlan;
-use fixtures::machines::Machine;
-use k8s_openapi::api::core::v1::Pod;
+use apply::Applier;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, ListParams, PostParams};
-use kube::{Client, ResourceExt as _};
+use kube::{Client, ResourceExt};
 use reports::stream::Stream;
 use serde_json::{Value, json};
-use suite::binaries;
 use suite::recorder::Recorder;
-use suite::setup::{self, ClusterSource, Options, Partial};
+use suite::setup::{self, Options, Partial};
 use tempfile::TempDir;
-use testbed::embedded::{EmbeddedCluster, EmbeddedSpec};
 use testbed::eventually;
-use testbed::lane::Lane;
+use testbed::lane::{Cluster, Lane};
 
 use crate::server::{Ended, finish, pod, read_all};
 
-const WITHIN: Duration = Duration::from_mins(1);
+pub(crate) const WITHIN: Duration = Duration::from_mins(1);
 const NAMESPACE: &str = api::names::NAMESPACE;
 /// Planted in a log: none of it may be collected.
 const PLANTED: &str = "hunter2-planted";
 
-/// An embedded cluster with the stack on it.
+/// A cluster with the stack on it.
 pub(crate) struct Stack {
-    pub(crate) cluster: EmbeddedCluster,
+    pub(crate) cluster: Cluster,
     dir: TempDir,
 }
 
 impl Stack {
+    /// Brings up an embedded cluster.
     pub(crate) async fn up() -> Self {
+        Self::up_on(Lane::Embedded, &[]).await
+    }
+
+    /// Brings up a control plane and two workers. The flags are those of `cluster up`.
+    pub(crate) async fn up_on(lane: Lane, flags: &[&str]) -> Self {
         // the only possible error is that there is a provider already
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
-        let bin_dir = binaries::locate(None, |_| {}).await.unwrap();
-        let nodes = NodePlan::all(2, &Machine::default_profile());
-        let spec = EmbeddedSpec::new("tools", dir.path(), &bin_dir, nodes);
-        let cluster = EmbeddedCluster::up(spec, &|_| {}).await.unwrap();
-        setup::allow(&cluster.client()).await.unwrap();
+        let flags = [&["--workers", "2"], flags].concat();
         let options = Options {
-            cluster: ClusterSource::Kubeconfig(cluster.kubeconfig().into()),
-            ..Options::own(Lane::Embedded, &[]).unwrap()
+            state_root: Some(dir.path().join("clusters")),
+            ..Options::own(lane, &flags).unwrap()
         };
         let stream = Stream::new(Vec::new());
         let recorder = Recorder::new(&stream, "setup");
@@ -52,7 +53,13 @@ impl Stack {
         Box::pin(setup::run(&options, &recorder, &mut partial))
             .await
             .unwrap();
+        let cluster = partial.own.unwrap();
         Self { cluster, dir }
+    }
+
+    /// Takes the cluster down.
+    pub(crate) fn down(self) {
+        self.cluster.down().unwrap();
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -82,6 +89,104 @@ impl Stack {
         let ended = self.run(program, &arguments).await;
         assert_eq!(ended.code, Some(0), "{ended:?}");
         read_all(&self.dir.path().join(folder))
+    }
+
+    /// Asserts that a collection has the metrics of every exporter, of the scheduler and of the operator, and that the account that read them is gone.
+    pub(crate) async fn assert_metrics(&self, files: &[(String, String)]) {
+        let pods: Api<Pod> = Api::namespaced(self.client(), NAMESPACE);
+        for (selector, number, metric) in [
+            (
+                "name=resource-topology",
+                2,
+                "rte_noderesourcetopology_writes_total",
+            ),
+            (
+                "app=secondary-scheduler",
+                1,
+                "scheduler_schedule_attempts_total",
+            ),
+            (
+                "app=numaresources-operator",
+                1,
+                "controller_runtime_reconcile_total",
+            ),
+        ] {
+            let found = pods.list(&ListParams::default().labels(selector)).await;
+            let found = found.unwrap().items;
+            assert_eq!(found.len(), number, "{selector}");
+            for pod in found {
+                let path = format!("namespaces/{NAMESPACE}/pods/{}/metrics.txt", pod.name_any());
+                let text = files.iter().find(|(file, _)| *file == path);
+                let (_, text) = text.unwrap_or_else(|| panic!("{path} is missing"));
+                assert!(text.contains(metric), "{metric} is not in {path}:\n{text}");
+            }
+        }
+        let roles: Api<ClusterRole> = Api::all(self.client());
+        let bindings: Api<ClusterRoleBinding> = Api::all(self.client());
+        let accounts: Api<ServiceAccount> = Api::all(self.client());
+        let every = ListParams::default();
+        let (roles, bindings, accounts) = tokio::join!(
+            roles.list(&every),
+            bindings.list(&every),
+            accounts.list(&every)
+        );
+        let names = [
+            roles.unwrap().iter().map(ResourceExt::name_any).collect(),
+            bindings
+                .unwrap()
+                .iter()
+                .map(ResourceExt::name_any)
+                .collect(),
+            accounts
+                .unwrap()
+                .iter()
+                .map(ResourceExt::name_any)
+                .collect::<Vec<_>>(),
+        ];
+        let left = names.concat();
+        let left = left
+            .iter()
+            .find(|name| name.starts_with("numaresources-must-gather"));
+        assert_eq!(left, None);
+    }
+
+    /// Runs must-gather with the token of an account that may look at pods and forward ports, and grant nothing. Returns what it could not collect.
+    async fn gather_as_reader(&self) -> String {
+        let group = "rbac.authorization.k8s.io";
+        let name = "reader";
+        let metadata = json!({"name": name});
+        let applier = Applier::new(self.client());
+        for object in [
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}),
+            json!({
+                "apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": metadata,
+                "rules": [
+                    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+                    {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["get", "create"]},
+                ],
+            }),
+            json!({
+                "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": metadata,
+                "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+            }),
+        ] {
+            applier.apply(&object).await.unwrap();
+        }
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), "default");
+        let params = PostParams::default();
+        let request = TokenRequest::default();
+        let answer = accounts.create_token_request(name, &params, &request).await;
+        let token = answer.unwrap().status.unwrap().token;
+        let text = fs_err::read_to_string(self.cluster.kubeconfig()).unwrap();
+        let mut kubeconfig: Value = serde_yaml::from_str(&text).unwrap();
+        kubeconfig["users"][0]["user"] = json!({"token": token});
+        let path = self.dir.path().join("reader");
+        fs_err::write(&path, kubeconfig.to_string()).unwrap();
+        let arguments = ["--kubeconfig", path.to_str().unwrap()];
+        let files = self.gather("as-reader", &arguments).await;
+        let mut files = files.into_iter();
+        files.find(|(path, _)| path == "errors.txt").unwrap().1
     }
 
     /// Creates a pod that writes a secret into its log, ends, and is started again.
@@ -208,14 +313,15 @@ async fn the_tools_know_a_running_stack() {
         found.unwrap_or_else(|| panic!("{start}…{end} is not among {names:#?}"))
     };
     let (_, errors) = files.iter().find(|(path, _)| path == "errors.txt").unwrap();
-    // the API server's proxy passes no token on, and the exporters show their metrics only to who has one
-    for error in errors.lines() {
-        assert!(
-            error.starts_with("metrics of ") && error.ends_with(": Unauthorized"),
-            "{errors}"
-        );
+    assert_eq!(errors, "");
+    stack.assert_metrics(&files).await;
+    let errors = stack.gather_as_reader().await;
+    for error in [
+        "ClusterRole numaresources-must-gather-",
+        "cannot be created to get one: clusterroles.rbac.authorization.k8s.io is forbidden",
+    ] {
+        assert!(errors.contains(error), "{error:?} is not in\n{errors}");
     }
-    assert_eq!(errors.lines().count(), topologies.items.len(), "{errors}");
     let pods: Api<Pod> = Api::namespaced(stack.client(), NAMESPACE);
     for pod in pods.list(&ListParams::default()).await.unwrap() {
         let pod = pod.name_any();
@@ -234,7 +340,7 @@ async fn the_tools_know_a_running_stack() {
         assert!(!text.contains(PLANTED), "{path}:\n{text}");
     }
     let status = format!("namespaces/{NAMESPACE}/pfpstatus");
-    for node in topologies.iter().map(kube::ResourceExt::name_any) {
+    for node in topologies.iter().map(ResourceExt::name_any) {
         has(&format!("{status}/resource-topology-exporters/{node}"), "");
         has(&format!("kubelets/{node}/configz.json"), "");
     }
