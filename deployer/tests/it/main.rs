@@ -8,6 +8,7 @@ mod catalogue;
 mod cli;
 mod cluster;
 mod deployment;
+mod flags;
 mod lanes;
 mod parts;
 mod policies;
