@@ -64,3 +64,22 @@ impl Limits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_created_is_removed_also_when_the_time_for_everything_is_over() {
+        let second = Duration::from_secs(1);
+        let limits = Limits::new(second, second, 1);
+        tokio::time::advance(2 * second).await;
+        let work = || async { Ok::<_, Infallible>(()) };
+        assert!(matches!(limits.request(work()).await, Err(Error::Over)));
+        assert!(limits.cleanup(work()).await.is_ok());
+        let hangs = std::future::pending::<Result<(), Infallible>>();
+        assert!(matches!(limits.cleanup(hangs).await, Err(Error::Slow(_))));
+    }
+}

@@ -38,9 +38,12 @@ pub(super) enum Served {
     Https(u16),
 }
 
+/// How a program serves its metrics, by its container.
+type Program = fn(&Container) -> Option<Served>;
+
 /// Finds the running pods of a namespace that serve metrics.
 pub(super) async fn find(gather: &Gather, namespace: &str) -> Vec<Endpoint> {
-    let programs: [(String, fn(&Container) -> Option<Served>); 3] = [
+    let programs: [(String, Program); 3] = [
         (namespaces::exporters(), exporter),
         (namespaces::schedulers(namespace), scheduler),
         (OPERATOR_PODS.to_owned(), operator),
@@ -59,7 +62,7 @@ pub(super) async fn find(gather: &Gather, namespace: &str) -> Vec<Endpoint> {
     found
 }
 
-fn of_pod(pod: &Pod, served: fn(&Container) -> Option<Served>) -> Option<Served> {
+fn of_pod(pod: &Pod, served: Program) -> Option<Served> {
     pod.spec.as_ref()?.containers.iter().find_map(served)
 }
 
