@@ -5,6 +5,8 @@ use std::path::Path;
 
 use crate::process::{deployer, deployer_with};
 
+/// Name of the page that describes the original.
+const PAGE: &str = "deployer";
 /// Defaults that differ from the original's, with what is in place of them.
 const DIFFERENT: [(&str, &str); 1] = [
     // on OpenShift that namespace does not exist
@@ -17,7 +19,8 @@ const DIFFERENT: [(&str, &str); 1] = [
 /// Returns a part of the description: from the heading on that begins so, up to the next one.
 fn section(heading: &str, next: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let page = fs_err::read_to_string(root.join("docs/reference/deployer.md")).unwrap();
+    let page = root.join(format!("docs/reference/{PAGE}.md"));
+    let page = fs_err::read_to_string(page).unwrap();
     let (_, rest) = page.split_once(&format!("\n{heading}")).unwrap();
     rest.split(next).next().unwrap_or_default().to_owned()
 }
@@ -42,7 +45,10 @@ fn offered(command: &str) -> BTreeMap<String, [String; 2]> {
     let mut flags: Vec<String> = Vec::new();
     for line in options.lines().map(str::trim) {
         match flags.last_mut() {
-            Some(flag) if !line.starts_with('-') => *flag += &format!(" {line}"),
+            Some(flag) if !line.starts_with('-') => {
+                flag.push(' ');
+                flag.push_str(line);
+            }
             _ => flags.push(line.to_owned()),
         }
     }
@@ -50,7 +56,7 @@ fn offered(command: &str) -> BTreeMap<String, [String; 2]> {
         let words: Vec<&str> = text.split([' ', ',', '[']).collect();
         let long = words.iter().find(|word| word.starts_with("--"));
         let is_short = |word: &&&str| word.starts_with('-') && !word.starts_with("--");
-        let short = words.first().filter(|word| is_short(&word));
+        let short = words.first().filter(|word| is_short(word));
         let default = text.split("[default: ").nth(1);
         let default = default.map_or("", |rest| rest.split(']').next().unwrap_or_default());
         let default = default.split_whitespace().collect::<Vec<_>>().join(" ");
