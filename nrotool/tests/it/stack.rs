@@ -117,7 +117,8 @@ impl Stack {
             for pod in found {
                 let path = format!("namespaces/{NAMESPACE}/pods/{}/metrics.txt", pod.name_any());
                 let text = files.iter().find(|(file, _)| *file == path);
-                let (_, text) = text.unwrap_or_else(|| panic!("{path} is missing"));
+                assert!(text.is_some(), "{path} is missing");
+                let (_, text) = text.unwrap();
                 assert!(text.contains(metric), "{metric} is not in {path}:\n{text}");
             }
         }

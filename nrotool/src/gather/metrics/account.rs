@@ -149,15 +149,16 @@ impl Account {
         };
         let object = serde_json::from_value(object);
         let object: K = object.map_err(|error| failed(kube::Error::SerdeError(error)))?;
-        match api.create(&PostParams::default(), &object).await {
-            // it was refused; after any other error it may be there
-            Err(kube::Error::Api(status)) => Err(failed(kube::Error::Api(status))),
-            outcome => {
-                let outcome = outcome.map(drop).map_err(failed);
-                self.kinds.insert(kind);
-                outcome
-            }
+        // before the request: whoever waits for it may give up, and the object is there all the same
+        self.kinds.insert(kind.clone());
+        let created = api.create(&PostParams::default(), &object).await;
+        // a server that says so has refused; after its own errors the object may be there, too
+        if let Err(kube::Error::Api(status)) = &created
+            && (400..500).contains(&status.code)
+        {
+            self.kinds.remove(&kind);
         }
+        created.map(drop).map_err(failed)
     }
 
     async fn delete<K>(&self, api: &Api<K>) -> Result<(), Error>
