@@ -23,9 +23,15 @@ enum Kind {
     Real,
     /// Takes too long for CI.
     Long,
-    /// A scenario beyond tier 0 in the binary with libtest's command line; `suite/it` runs the whole catalogue.
+    /// A scenario of tier 0 in the binary with libtest's command line. From [`Level::Real`] on, a test of `suite/it` runs the whole catalogue in its
+    /// place, on a cluster of the same kind.
+    Tier0,
+    /// A scenario beyond tier 0 in that binary.
     Catalogue,
 }
+
+/// The scenario of tier 0 that runs with libtest's command line at every level, so that this way of running scenarios is always tried.
+const SHOWN: &str = "tmpol/pend-cpu-cnt";
 
 /// The selected tests.
 #[derive(Clone, Debug)]
@@ -57,9 +63,12 @@ impl Selection {
             }
             let (count, least) = match kind(test) {
                 Kind::Plain => return true,
+                Kind::Tier0 if self.level == Level::Plain || named || test.name == SHOWN => {
+                    return true;
+                }
                 Kind::Real => (&mut left_out.real, Some(Level::Real)),
                 Kind::Long => (&mut left_out.long, Some(Level::All)),
-                Kind::Catalogue => (&mut left_out.catalogue, None),
+                Kind::Tier0 | Kind::Catalogue => (&mut left_out.catalogue, None),
             };
             let runs = least.is_some_and(|least| self.level >= least);
             if !runs {
@@ -74,9 +83,14 @@ impl Selection {
 /// Returns the kind of a test. libtest ignores tests that need something or take long, with the reason at the test. Those that take long
 /// are in a module `long`, because binaries list names and no reasons.
 fn kind(test: &Test) -> Kind {
+    let is_scenario = test.binary.id() == "suite/suite";
     if !test.ignored {
-        Kind::Plain
-    } else if test.binary.id() == "suite/suite" {
+        if is_scenario {
+            Kind::Tier0
+        } else {
+            Kind::Plain
+        }
+    } else if is_scenario {
         Kind::Catalogue
     } else if test.name.split("::").any(|part| part == "long") {
         Kind::Long
@@ -105,35 +119,40 @@ impl Expected {
 /// (`package/target/name`, or the prefix of several) or a whole binary (`package/target`).
 const LONG: &[(&str, Expected)] = &[
     ("suite/it/lanes::long::", takes(800.0, 1.4)),
-    ("suite/it/lanes::every", takes(400.0, 1.4)),
+    ("suite/it/lanes::every", takes(300.0, 1.2)),
+    ("suite/it/lanes::all_but", takes(290.0, 0.7)),
     ("suite/it/lanes::scenarios_of_a_hosted", takes(25.0, 1.0)),
-    ("suite/it/lanes::", takes(80.0, 1.3)),
+    (
+        "suite/it/lanes::scenarios_of_openshift_but",
+        takes(60.0, 0.6),
+    ),
+    ("suite/it/lanes::", takes(80.0, 1.0)),
     ("suite/it/faults::the_set_up", takes(25.0, 0.3)),
-    ("suite/it/faults::a_stopped", takes(108.0, 0.2)),
+    ("suite/it/faults::a_stopped", takes(108.0, 0.25)),
     ("suite/it/permissions::", takes(25.0, 1.0)),
-    ("testbed/it/controllers::compared", takes(100.0, 0.5)),
-    ("testbed/it/cluster::removed", takes(100.0, 0.5)),
+    ("testbed/it/controllers::compared", takes(100.0, 0.35)),
+    ("testbed/it/cluster::removed", takes(100.0, 0.3)),
     ("operator/it/crash::", takes(30.0, 1.2)),
     (
         "suite/it/faults::the_default_scheduler_in_place_of_ours_is_found_out_on_real_parts",
-        takes(65.0, 0.8),
+        takes(65.0, 1.0),
     ),
-    ("suite/it/churn::", takes(70.0, 0.8)),
+    ("suite/it/churn::", takes(70.0, 0.5)),
     (
         "suite/it/attached::a_cluster_known_by_its_kubeconfig_gets_the_verdicts_of_its_lane::case_2_local",
-        takes(60.0, 0.8),
+        takes(45.0, 0.9),
     ),
-    ("suite/it/accounting::every", takes(55.0, 0.7)),
-    ("suite/it/disturbed::", takes(120.0, 0.5)),
+    ("suite/it/accounting::every", takes(55.0, 0.9)),
+    ("suite/it/disturbed::", takes(90.0, 0.4)),
     ("suite/it/cleanup::a_run_that", takes(30.0, 0.8)),
     ("suite/it/killed::", takes(25.0, 0.8)),
     ("suite/it/broken_stack::", takes(35.0, 0.3)),
     ("testbed/it/kubelet::", takes(50.0, 0.9)),
     ("suite/it/warm::", takes(25.0, 0.5)),
     ("suite/suite", takes(45.0, 0.8)),
-    ("suite/it/containerd::", takes(180.0, 0.8)),
+    ("suite/it/containerd::", takes(180.0, 0.4)),
     ("suite/it/faults::", takes(40.0, 0.7)),
-    ("judges/replay", takes(40.0, 0.15)),
+    ("judges/replay", takes(50.0, 0.15)),
     ("testbed/it/disturbed::", takes(20.0, 0.15)),
     ("suite/it/attached::", takes(25.0, 0.7)),
     ("suite/it/openshift::", takes(20.0, 0.7)),
@@ -141,10 +160,13 @@ const LONG: &[(&str, Expected)] = &[
     ("nrotool/it/gathering::what_is_refused", takes(30.0, 0.1)),
     ("cluster-spec/lib", takes(20.0, 1.0)),
     ("testbed/it/controllers::workloads::many", takes(20.0, 0.5)),
-    ("deployer/it/deployment::", takes(11.0, 0.7)),
+    ("deployer/it/lanes::", takes(50.0, 0.45)),
+    ("deployer/it/", takes(12.0, 0.3)),
+    ("nrotool/it/checklist::", takes(12.0, 0.3)),
+    ("nrotool/it/failed_scenario::", takes(12.0, 0.3)),
     ("operator/it/idle::", takes(10.0, 0.5)),
     ("operator/it/faults::", takes(10.0, 0.1)),
-    ("scheduler/it/admission::", takes(18.0, 0.7)),
+    ("scheduler/it/admission::", takes(18.0, 0.5)),
     ("testbed/it/openshift::", takes(18.0, 0.6)),
     ("testbed/it/cluster::", takes(15.0, 0.5)),
     ("rte/it/external_faults::", takes(15.0, 0.1)),
@@ -202,9 +224,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::plain(Level::Plain, &["rte/it/publish::a"], LeftOut { real: 1, long: 1, catalogue: 1, filtered: 0 })]
-    #[case::real(Level::Real, &["rte/it/publish::a", "testbed/it/cluster::b"], LeftOut { long: 1, catalogue: 1, ..LeftOut::default() })]
-    #[case::all(Level::All, &["rte/it/publish::a", "testbed/it/cluster::b", "suite/it/churn::long::c"], LeftOut { catalogue: 1, ..LeftOut::default() })]
+    #[case::plain(Level::Plain, &["rte/it/publish::a", "suite/suite/tmpol/pend-mem-cnt"], LeftOut { real: 1, long: 1, catalogue: 1, filtered: 0 })]
+    #[case::real(Level::Real, &["rte/it/publish::a", "testbed/it/cluster::b"], LeftOut { long: 1, catalogue: 2, ..LeftOut::default() })]
+    #[case::all(Level::All, &["rte/it/publish::a", "testbed/it/cluster::b", "suite/it/churn::long::c"], LeftOut { catalogue: 2, ..LeftOut::default() })]
     fn a_level_runs_what_it_says_and_counts_the_rest(
         #[case] level: Level,
         #[case] selected: &[&str],
@@ -214,7 +236,8 @@ mod tests {
             test("rte/it/publish::a", false),
             test("testbed/it/cluster::b", true),
             test("suite/it/churn::long::c", true),
-            test("suite/suite/tmpol/pend-cpu-cnt", true),
+            test("suite/suite/tmpol/pend-mem-cnt", false),
+            test("suite/suite/unsched/gu-pod", true),
         ];
         let selection = Selection {
             level,

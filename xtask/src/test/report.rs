@@ -210,7 +210,7 @@ fn describe_left_out(left_out: &LeftOut) -> String {
     add_line(long, "tests that take long (cargo xtask test --all)");
     add_line(
         catalogue,
-        "scenarios beyond tier 0 (cargo test -p suite --test suite -- --include-ignored; --real runs all of them on the embedded lane, --all also on the local one)",
+        "scenarios one by one (cargo test -p suite --test suite -- --include-ignored); with --real, suite/it runs all of them on the embedded lane, with --all also on the local one",
     );
     add_line(filtered, "tests that no filter names");
     text
