@@ -5,7 +5,6 @@ use api::names;
 use cluster_faults::{Fault, Rule, Selector};
 use cluster_spec::flavour::Flavour;
 use futures::stream::{self, StreamExt as _};
-use rstest::rstest;
 
 use crate::cluster::NAMESPACE;
 use crate::installation::{Installation, Objects, simulate_controllers};
@@ -66,13 +65,23 @@ async fn killed_before(write: u64, flavour: Option<Flavour>, expected: &Objects)
     }
 }
 
-#[rstest]
-#[case::kubernetes(None)]
-#[case::openshift(Some(Flavour::Openshift))]
+/// `OpenShift` has every object that plain Kubernetes has, and more.
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_between_any_two_writes_ends_as_if_nothing_had_happened(
-    #[case] flavour: Option<Flavour>,
-) {
+async fn killed_between_any_two_writes_ends_as_if_nothing_had_happened() {
+    killed_between_any_two_writes(Some(Flavour::Openshift)).await;
+}
+
+mod long {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    #[ignore = "long: a minute of processor time"]
+    async fn killed_between_any_two_writes_on_plain_kubernetes_too() {
+        killed_between_any_two_writes(None).await;
+    }
+}
+
+async fn killed_between_any_two_writes(flavour: Option<Flavour>) {
     let (writes, expected) = undisturbed(flavour).await;
     assert!(writes > 20, "{writes} writes are no installation");
     let struck: Vec<bool> = stream::iter(1..=writes)
