@@ -10,6 +10,7 @@ mod cluster;
 mod deployment;
 mod flags;
 mod lanes;
+mod nfd;
 mod parts;
 mod policies;
 mod process;

@@ -21,7 +21,7 @@ const ANNOTATION: &str = "topology.node.k8s.io/fingerprint";
 const ATTRIBUTE: &str = "nodeTopologyPodsFingerprint";
 
 /// Waits until every worker has published its zones with CPUs. Returns the objects.
-async fn published(cluster: &TestCluster) -> Vec<NodeResourceTopology> {
+pub(crate) async fn published(cluster: &TestCluster) -> Vec<NodeResourceTopology> {
     let topologies: Api<NodeResourceTopology> = Api::all(cluster.client());
     let found = testbed::eventually(WITHIN, async || {
         let found = topologies.list(&ListParams::default()).await.unwrap().items;
@@ -39,7 +39,7 @@ async fn published(cluster: &TestCluster) -> Vec<NodeResourceTopology> {
 }
 
 /// Returns whether an object has a fingerprint in either form.
-fn has_fingerprint(topology: &NodeResourceTopology) -> bool {
+pub(crate) fn has_fingerprint(topology: &NodeResourceTopology) -> bool {
     let mut attributes = topology.attributes.iter();
     attributes.any(|attribute| attribute.name == ATTRIBUTE)
         || topology.annotations().contains_key(ANNOTATION)
