@@ -41,8 +41,8 @@ async fn decide(api: &Api<CertificateSigningRequest>, decisions: &[&str]) -> Res
     let condition = |kind: &&str| json!({"type": kind, "status": "True", "reason": "Test", "message": "by the test"});
     let conditions: Vec<Value> = decisions.iter().map(condition).collect();
     let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
-    let written = api.patch_approval("r", &PatchParams::default(), &patch);
-    match written.await {
+    let params = PatchParams::default();
+    match api.patch_approval("r", &params, &patch).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) => Err(status.message.clone()),
         Err(other) => Err(other.to_string()),

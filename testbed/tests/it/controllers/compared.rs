@@ -25,9 +25,8 @@ use testbed::lane::{self, Spec};
 use self::names::{Names, without_times};
 use crate::cluster::harness::{HELPER, state_root};
 
-mod batch;
 mod names;
-mod stateful;
+mod workloads;
 
 const NAMESPACE: &str = "compared";
 /// Longer than any step takes.
@@ -103,10 +102,7 @@ async fn run_scenario(kubeconfig: &Path) -> States {
     scenario.deployments().await;
     scenario.daemon_sets().await;
     scenario.jobs().await;
-    scenario.stateful_sets().await;
-    scenario.indexed_jobs().await;
-    scenario.cron_jobs().await;
-    scenario.mirrored_endpoints().await;
+    scenario.workloads().await;
     scenario.owners().await;
     scenario.namespaces().await;
     scenario.states
