@@ -96,10 +96,26 @@ impl Controller {
 
     /// Removes the finalizer from a pod.
     pub(super) async fn untrack(&self, pod: &Arc<Pod>) -> Result<(), kube::Error> {
-        let Some(pod) = self.world.pods.get(&ObjectKey::of(&pod.metadata)) else {
+        let key = ObjectKey::of(&pod.metadata);
+        let Some(pod) = self.world.pods.get(&key) else {
             return Ok(());
         };
-        if !is_tracked(&pod) {
+        match self.without_finalizer(&pod).await {
+            // a pod that was just deleted has a newer version than the mirror
+            Err(error) if objects::code(&error) == 409 => {}
+            done => return done,
+        }
+        match self.world.pods.fetch(&key).await? {
+            Some(fresh) if objects::uid(&fresh) == objects::uid(&*pod) => {
+                let fresh = self.world.pods.observe(fresh);
+                self.without_finalizer(&fresh).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn without_finalizer(&self, pod: &Pod) -> Result<(), kube::Error> {
+        if !is_tracked(pod) {
             return Ok(());
         }
         let rest: Vec<&String> = pod
@@ -113,9 +129,9 @@ impl Controller {
             json!(rest)
         };
         let patch = json!({"metadata": {
-            "uid": objects::uid(&*pod), "finalizers": rest, "resourceVersion": pod.metadata.resource_version,
+            "uid": objects::uid(pod), "finalizers": rest, "resourceVersion": pod.metadata.resource_version,
         }});
-        match self.world.pods.patch(&pod, &patch).await {
+        match self.world.pods.patch(pod, &patch).await {
             Err(error) if objects::code(&error) != 404 => Err(error),
             _ => Ok(()),
         }
