@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::harness::{Cluster, make, until, until_all};
 
 /// Returns a job whose pods wait until the test says how they end.
-fn job(name: &str, spec: Value) -> Value {
+fn job(name: &str, spec: &Value) -> Value {
     let mut job = json!({"metadata": {"name": name}, "spec": {"template": {
         "metadata": {"annotations": {"play": "Pending"}},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "pause"}]}}}});
@@ -89,7 +89,7 @@ async fn the_policies_of_an_indexed_job_decide_its_end(
     let fields = spec.as_object_mut().unwrap();
     fields.extend(policies.as_object().cloned().unwrap());
     let jobs: Api<Job> = cluster.api();
-    make(&jobs, job("each", spec)).await;
+    make(&jobs, job("each", &spec)).await;
     let pods: Api<Pod> = cluster.api();
     for (index, code) in ends {
         end(&pods, index, *code).await;
@@ -107,7 +107,7 @@ async fn the_pods_of_an_indexed_job_know_their_index() {
     let cluster = Cluster::start(&["a"]).await;
     let jobs: Api<Job> = cluster.api();
     let spec = json!({"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimitPerIndex": 3});
-    make(&jobs, job("each", spec)).await;
+    make(&jobs, job("each", &spec)).await;
     let pods: Api<Pod> = cluster.api();
     end(&pods, "1", 7).await;
     let of_one = "batch.kubernetes.io/job-completion-index=1";
@@ -132,10 +132,10 @@ async fn a_job_of_another_controller_is_left_alone() {
     let jobs: Api<Job> = cluster.api();
     make(
         &jobs,
-        job("theirs", json!({"managedBy": "example.com/other"})),
+        job("theirs", &json!({"managedBy": "example.com/other"})),
     )
     .await;
-    make(&jobs, job("ours", json!({}))).await;
+    make(&jobs, job("ours", &json!({}))).await;
     // the jobs come to the controller in this order
     let pods: Api<Pod> = cluster.api();
     let pods = until_all(&pods, "job-name", |pods| !pods.is_empty()).await;
@@ -152,7 +152,7 @@ fn is_same<T: std::str::FromStr + PartialEq>(text: &str, value: &T) -> bool {
 async fn a_cron_job_makes_the_job_that_is_due() {
     let cluster = Cluster::start(&["a"]).await;
     let cron_jobs: Api<CronJob> = cluster.api();
-    let template = job("any", json!({}))["spec"].clone();
+    let template = job("any", &json!({}))["spec"].clone();
     let cron = json!({"metadata": {"name": "yearly"}, "spec": {
         "schedule": "30 9 1 1 *", "timeZone": "America/New_York", "suspend": true, "concurrencyPolicy": "Forbid",
         "jobTemplate": {"metadata": {"labels": {"cron": "yearly"}}, "spec": template}}});

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::harness::{Cluster, make, template, until, until_all};
 
-fn stateful_set(name: &str, replicas: i32, spec: Value) -> Value {
+fn stateful_set(name: &str, replicas: i32, spec: &Value) -> Value {
     let mut set = json!({"metadata": {"name": name}, "spec": {
         "replicas": replicas, "serviceName": name, "selector": {"matchLabels": {"app": name}}, "template": template(name)}});
     let fields = set["spec"].as_object_mut().unwrap();
@@ -54,7 +54,7 @@ async fn names(cluster: &Cluster, app: &str, count: usize) -> Vec<String> {
 async fn the_pods_of_a_set_come_in_order_and_go_backwards() {
     let cluster = Cluster::start(&["a"]).await;
     let sets: Api<StatefulSet> = cluster.api();
-    let mut set = stateful_set("db", 2, json!({"ordinals": {"start": 5}}));
+    let mut set = stateful_set("db", 2, &json!({"ordinals": {"start": 5}}));
     // such a pod is not ready before somebody says so
     set["spec"]["template"]["metadata"]["annotations"] = json!({"play": "Pending"});
     make(&sets, set).await;
@@ -86,7 +86,7 @@ async fn the_pods_of_a_set_come_in_order_and_go_backwards() {
 async fn a_new_template_replaces_the_pods_above_the_partition() {
     let cluster = Cluster::start(&["a"]).await;
     let sets: Api<StatefulSet> = cluster.api();
-    make(&sets, stateful_set("db", 3, json!({}))).await;
+    make(&sets, stateful_set("db", 3, &json!({}))).await;
     let before = until_settled(&cluster, "db", 3, 3).await.status.unwrap();
     let partition = |partition: i32| json!({"type": "RollingUpdate", "rollingUpdate": {"partition": partition}});
     let version = |version: &str| json!({"metadata": {"labels": {"version": version}}});
@@ -123,7 +123,7 @@ async fn claims_come_with_the_pods_and_go_as_the_policy_says() {
         "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}],
     });
-    make(&sets, stateful_set("db", 2, spec)).await;
+    make(&sets, stateful_set("db", 2, &spec)).await;
     let called = |claims: &[PersistentVolumeClaim]| -> Vec<String> {
         claims.iter().map(PersistentVolumeClaim::name_any).collect()
     };

@@ -21,7 +21,7 @@ fn merged(mut fields: Value, more: &Value) -> Value {
     fields
 }
 
-/// Returns the specification of a job whose pods sleep for a time; with nonsense they fail with code 1.
+/// Returns the specification of a job whose pods sleep for a time; with nonsense they fail, not with code 42.
 fn spec(name: &str, sleeps: &str, fields: &Value) -> Value {
     let pods = json!({"template": template(name, &["/bin/sleep", sleeps], "Never")});
     merged(pods, fields)
@@ -33,7 +33,10 @@ fn jobs() -> Vec<(&'static str, &'static str, Value)> {
         let fields = json!({"completionMode": "Indexed", "completions": completions, "parallelism": parallelism});
         merged(fields, &more)
     };
-    let on_code = |code: i32| json!({"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [code]}}]});
+    let on_code = |operator: &str| {
+        let codes = json!({"operator": operator, "values": [42]});
+        json!({"rules": [{"action": "FailJob", "onExitCodes": codes}]})
+    };
     let one_is_enough =
         json!({"successPolicy": {"rules": [{"succeededIndexes": "0", "succeededCount": 1}]}});
     vec![
@@ -56,12 +59,12 @@ fn jobs() -> Vec<(&'static str, &'static str, Value)> {
         (
             "code-ends-it",
             "nonsense",
-            json!({"podFailurePolicy": on_code(1)}),
+            json!({"podFailurePolicy": on_code("NotIn")}),
         ),
         (
             "other-code",
             "nonsense",
-            json!({"backoffLimit": 0, "podFailurePolicy": on_code(42)}),
+            json!({"backoffLimit": 0, "podFailurePolicy": on_code("In")}),
         ),
         (
             "deadline",
