@@ -300,6 +300,7 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
         self::client(config(&server, &manager, CONTROLLER_MANAGER).await?)?,
         controllers::Options {
             root_ca: server.ca.clone(),
+            signer: Some(server.signer()),
             node_grace: spec.node_grace,
             ..controllers::Options::default()
         },

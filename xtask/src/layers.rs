@@ -134,6 +134,7 @@ const RULES: &[Rule] = &[
             "cluster-spec",
             "cri-runtime",
             "fixtures",
+            "goflags",
             "kubelet-model",
             "openshift",
             "podresources",

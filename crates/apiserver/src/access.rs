@@ -10,4 +10,5 @@ pub(crate) mod authz;
 mod es256;
 pub(crate) mod identity;
 mod impersonation;
+pub(crate) mod signer;
 pub(crate) mod target;

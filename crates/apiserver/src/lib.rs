@@ -22,6 +22,7 @@
 pub use self::access::any_certificate::AnyCertificate;
 pub use self::access::audit;
 pub use self::access::identity::User;
+pub use self::access::signer::{SignError, Signer, request_der};
 pub use self::admission::defaults::fill_in_pod;
 pub use self::admission::extent::Ignored;
 pub use self::error::Error;

@@ -14,6 +14,7 @@ use crate::access::audit;
 use crate::access::authn::Users;
 use crate::access::authority::Authority;
 use crate::access::identity::User;
+use crate::access::signer::Signer;
 use crate::admission::extent::Ignored;
 use crate::admission::strategy::first_service_address;
 use crate::error::Error;
@@ -71,7 +72,7 @@ pub struct Running {
     pub ca: String,
     /// Token of a member of `system:masters`.
     pub admin_token: String,
-    authority: Authority,
+    authority: Arc<Authority>,
     shared: Arc<Shared>,
     accepting: JoinHandle<()>,
 }
@@ -103,6 +104,11 @@ impl Running {
         groups: &[&str],
     ) -> Result<(String, String), Error> {
         self.authority.client(name, groups)
+    }
+
+    /// Returns what signs certificates in the name of the server's authority.
+    pub fn signer(&self) -> Signer {
+        Signer::new(Arc::clone(&self.authority))
     }
 
     /// Returns the issuer of the tokens of service accounts, which is also their default audience.
@@ -172,7 +178,7 @@ impl Server {
         };
         let listener = TcpListener::bind(options.address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let authority = Authority::new()?;
+        let authority = Arc::new(Authority::new()?);
         let config = authority.server_config(address, first_service_address())?;
         bootstrap::kubernetes_service(&store, address);
         let admin_token = uuid::Uuid::new_v4().simple().to_string();

@@ -2,11 +2,12 @@
 //!
 //! Reading order: `request` (what a request is), `read`, `body` and `admit` (what all writes do with their bodies), `create`, `update`,
 //! `patch`, `delete`, then the subresources `scale`, `binding`, `eviction`, `token`, and `reviews`, which store nothing. `definitions`
-//! takes the steps that follow a write of a definition of custom resources.
+//! takes the steps that follow a write of a definition of custom resources, `certificates` those for requests for certificates.
 
 mod admit;
 mod binding;
 mod body;
+mod certificates;
 mod create;
 pub(crate) mod definitions;
 mod delete;

@@ -8,12 +8,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::Signer;
 use kube::Client;
 use tokio::task::JoinSet;
 
 use self::events::Recorder;
 use self::world::World;
 
+mod certificates;
+mod cron_job;
 mod daemon_set;
 mod deployment;
 mod disruption;
@@ -33,7 +36,9 @@ mod protection;
 pub(crate) mod queue;
 mod quota;
 mod replica_set;
+mod revisions;
 pub(crate) mod selectors;
+mod stateful_set;
 mod world;
 
 /// Field manager of all writes of the controllers.
@@ -44,6 +49,8 @@ const MANAGER: &str = "kube-controller-manager";
 pub struct Options {
     /// Certificate of the cluster's authority as PEM, for the `kube-root-ca.crt` of each namespace.
     pub root_ca: String,
+    /// What signs approved requests for certificates; without one nothing is signed.
+    pub signer: Option<Signer>,
     /// Time without a sign of life after which the conditions of a node become Unknown.
     pub node_grace: Duration,
     /// How long a node must be gone before its pods are removed.
@@ -54,6 +61,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             root_ca: String::new(),
+            signer: None,
             node_grace: Duration::from_secs(50),
             gone_grace: Duration::from_secs(40),
         }
@@ -77,6 +85,7 @@ impl Controllers {
 pub fn start(client: Client, options: Options) -> Controllers {
     let Options {
         root_ca,
+        signer,
         node_grace,
         gone_grace,
     } = options;
@@ -99,8 +108,13 @@ pub fn start(client: Client, options: Options) -> Controllers {
     garbage.share(disruption.budgets(), true);
     endpoints.share(&garbage);
     garbage.share(jobs.jobs(), true);
+    let cron_jobs = cron_job::Controller::new(&world, jobs.jobs());
+    garbage.share(cron_jobs.cron_jobs(), true);
+    let certificates = certificates::Controller::new(&world, signer);
+    garbage.share(certificates.requests(), false);
     let protection = protection::Controller::new(&world);
     garbage.share(protection.claims(), true);
+    let stateful_sets = stateful_set::Controller::new(&world, protection.claims());
     let quotas = quota::Controller::new(&world, &garbage);
     garbage.share(quotas.quotas(), true);
     let namespace_deletion = namespace_deletion::Controller::new(&world, &garbage);
@@ -108,6 +122,7 @@ pub fn start(client: Client, options: Options) -> Controllers {
     run(&mut tasks, &world, deployments.run());
     run(&mut tasks, &world, replica_sets.run());
     run(&mut tasks, &world, daemon_sets.run());
+    run(&mut tasks, &world, stateful_sets.run());
     run(&mut tasks, &world, namespaces.run());
     run(&mut tasks, &world, namespace_deletion.run());
     run(&mut tasks, &world, nodes.run());
@@ -115,8 +130,10 @@ pub fn start(client: Client, options: Options) -> Controllers {
     run(&mut tasks, &world, disruption.run());
     run(&mut tasks, &world, endpoints.run());
     run(&mut tasks, &world, jobs.run());
+    run(&mut tasks, &world, cron_jobs.run());
     run(&mut tasks, &world, quotas.run());
     run(&mut tasks, &world, protection.run());
+    run(&mut tasks, &world, certificates.run());
     run(&mut tasks, &world, garbage.run());
     Controllers { tasks }
 }

@@ -1,5 +1,7 @@
 //! The controllers and the default scheduler on the embedded API server. The tests take the part of the kubelets.
 
+mod batch;
+mod certificates;
 mod compared;
 mod eviction;
 mod harness;
@@ -7,4 +9,5 @@ mod life;
 mod limits;
 mod owners;
 mod placing;
+mod stateful;
 mod workloads;

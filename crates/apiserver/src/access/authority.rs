@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose,
+    KeyPair, KeyUsagePurpose, PublicKeyData,
 };
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
@@ -66,6 +66,15 @@ impl Authority {
         client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = client.signed_by(&key, &self.issuer)?;
         Ok((certificate.pem(), key.serialize_pem()))
+    }
+
+    /// Signs what a client asks for; returns the certificate as PEM.
+    pub(crate) fn sign(
+        &self,
+        params: &CertificateParams,
+        key: &impl PublicKeyData,
+    ) -> Result<String, rcgen::Error> {
+        Ok(params.signed_by(key, &self.issuer)?.pem())
     }
 
     /// Returns the TLS configuration for calls to kubelets: the server shows a certificate of this authority and accepts any certificate,

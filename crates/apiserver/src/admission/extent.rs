@@ -134,11 +134,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::an_indexed_job("jobs.batch", json!({"spec": {"completionMode": "Indexed"}}),
-        Some("the embedded cluster ignores spec.completionMode=\"Indexed\" of jobs.batch: pods get no index"))]
-    #[case::a_plain_job("jobs.batch", json!({"spec": {"completionMode": "NonIndexed"}}), None)]
-    #[case::a_stateful_set("statefulsets.apps", json!({}),
-        Some("the embedded cluster ignores statefulsets.apps: no controller makes their pods"))]
+    #[case::a_pod_with_claims("pods", json!({"spec": {"resourceClaims": []}}),
+        Some("the embedded cluster ignores spec.resourceClaims of pods: the pod runs without the devices of its claims"))]
+    #[case::a_pod("pods", json!({"spec": {}}), None)]
+    #[case::a_token("secrets", json!({"type": "kubernetes.io/service-account-token"}),
+        Some("the embedded cluster ignores type=\"kubernetes.io/service-account-token\" of secrets: no controller adds a token"))]
+    #[case::another_secret("secrets", json!({"type": "Opaque"}), None)]
+    #[case::an_autoscaler("horizontalpodautoscalers.autoscaling", json!({}),
+        Some("the embedded cluster ignores horizontalpodautoscalers.autoscaling: no controller scales"))]
     #[case::a_deployment("deployments.apps", json!({}), None)]
     fn what_is_ignored_is_told(
         #[case] storage: &str,

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::body::given_version;
+use super::certificates;
 use super::request::{Answer, Request};
 use crate::admission::policies::Operation;
 use crate::admission::validation::{self, custom, meta};
@@ -70,6 +71,7 @@ impl Request<'_> {
         let attempt = named.attempt(None);
         plugins::admit(state, &attempt, &mut object)?;
         strategy::prepare_create(self.resource, state, &mut object)?;
+        certificates::prepare_create(self.resource, self.identity, &mut object);
         self.tidy(&mut object);
         self.validate_new(&object)?;
         let version = given_version(&object)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::certificates;
 use super::create::CreatedBy;
 use super::deletion::has_finalizers;
 use super::request::{Answer, Request};
@@ -123,13 +124,21 @@ impl Request<'_> {
         object["apiVersion"] = before["apiVersion"].clone();
         let attempt = self.attempt(Some(before));
         plugins::admit(state, &attempt, &mut object)?;
+        let given = certificates::given(self.resource, &object);
         strategy::prepare_update(self.resource, state, self.subresource, before, &mut object)?;
+        certificates::prepare_update(self.resource, self.subresource, before, &given, &mut object);
         self.tidy(&mut object);
         let mut causes = validation::of_change(self.resource, self.subresource, before, &object);
         causes.extend(custom::validate(
             self.resource,
             self.subresource,
             Some(before),
+            &object,
+        ));
+        causes.extend(certificates::check(
+            self.resource,
+            self.subresource,
+            before,
             &object,
         ));
         if !causes.is_empty() {

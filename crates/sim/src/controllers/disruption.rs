@@ -170,6 +170,18 @@ impl Controller {
                 .replica_sets
                 .get(&ObjectKey::new(namespace, &owner.name))
                 .filter(|set| objects::uid(&**set) == owner.uid);
+            let stateful = self
+                .world
+                .stateful_sets
+                .get(&ObjectKey::new(namespace, &owner.name))
+                .filter(|set| objects::uid(&**set) == owner.uid);
+            if let Some(stateful) = stateful {
+                if seen.insert(owner.uid.clone()) {
+                    let replicas = stateful.spec.as_ref().and_then(|spec| spec.replicas);
+                    total += replicas.unwrap_or(1);
+                }
+                continue;
+            }
             let Some(set) = set else {
                 // An owner without a scale counts with the pods that it has.
                 if seen.insert(owner.uid.clone()) {

@@ -1,20 +1,21 @@
-//! Endpoints and EndpointSlices of Services with a selector.
+//! Endpoints and EndpointSlices of Services: with a selector both follow its pods, without one the slices mirror the Endpoints of users.
 
-use std::collections::BTreeMap;
+mod mirroring;
+mod shape;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectReference, Pod, Service,
-    ServicePort,
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service, ServicePort,
 };
-use k8s_openapi::api::discovery::v1::{
-    Endpoint, EndpointConditions, EndpointPort as SlicePort, EndpointSlice,
-};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::DeleteParams;
 use kube::runtime::watcher::Config;
 
+use self::mirroring::MIRROR_MANAGER;
+use self::shape::{address, hostname, number, slice, target};
+use super::events::Recorder;
 use super::mirror::{Mirror, ObjectKey};
 use super::queue::Queue;
 use super::world::World;
@@ -34,6 +35,7 @@ pub(crate) struct Controller {
     services: Arc<Mirror<Service>>,
     endpoints: Arc<Mirror<Endpoints>>,
     slices: Arc<Mirror<EndpointSlice>>,
+    events: Recorder,
 }
 
 impl Controller {
@@ -73,12 +75,35 @@ impl Controller {
                 key.into_iter().collect()
             },
         ));
+        // what this controller writes for a service with a selector is no news
+        let (own, all) = (Arc::clone(&queue), Arc::clone(&services));
+        let tell = Arc::new(move |key: ObjectKey| {
+            if all.get(&key).is_some_and(|service| !has_selector(&service)) {
+                own.add(key);
+            }
+        });
+        let own = Arc::clone(&tell);
+        endpoints.listen(move |before: Option<&Arc<Endpoints>>, after| {
+            if let Some(endpoints) = after.or(before) {
+                own(ObjectKey::of(&endpoints.metadata));
+            }
+        });
+        slices.listen(move |before: Option<&Arc<EndpointSlice>>, after| {
+            let Some(slice) = after.or(before) else {
+                return;
+            };
+            let service = objects::labels(&**slice).get(SERVICE_NAME);
+            if let Some(service) = service.filter(|_| is_managed_by(slice, MIRROR_MANAGER)) {
+                tell(ObjectKey::new(objects::namespace(&**slice), service));
+            }
+        });
         Arc::new(Self {
             world: Arc::clone(world),
             queue,
             services,
             endpoints,
             slices,
+            events: world.events.of("endpoint-slice-mirroring-controller"),
         })
     }
 
@@ -114,25 +139,24 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
+        self.mirror(key).await?;
         let held = self.slices.indexed(&key.to_string());
-        let ours = |slice: &EndpointSlice| {
-            objects::labels(slice)
-                .get(MANAGED_BY)
-                .is_some_and(|manager| manager == SLICE_MANAGER)
-        };
         let Some(service) = self.services.get(key) else {
             if let Some(endpoints) = self.endpoints.get(key) {
                 self.endpoints
                     .delete(&endpoints, &DeleteParams::default())
                     .await?;
             }
-            for slice in held.iter().filter(|slice| ours(slice)) {
+            for slice in held
+                .iter()
+                .filter(|slice| is_managed_by(slice, SLICE_MANAGER))
+            {
                 self.slices.delete(slice, &DeleteParams::default()).await?;
             }
             return Ok(());
         };
         let spec = service.spec.clone().unwrap_or_default();
-        if spec.selector.as_ref().is_none_or(BTreeMap::is_empty) || objects::deleting(&*service) {
+        if !has_selector(&service) || objects::deleting(&*service) {
             return Ok(());
         }
         let mut pods: Vec<Arc<Pod>> = self
@@ -210,7 +234,7 @@ impl Controller {
                 ip: address(pod)?.to_owned(),
                 node_name: objects::node_of(pod).map(str::to_owned),
                 target_ref: Some(target(pod)),
-                hostname: None,
+                hostname: hostname(service, pod),
             })
         };
         let staying = pods
@@ -267,61 +291,15 @@ impl Controller {
     }
 }
 
-/// Returns the slice of a service with the endpoints of its pods.
-fn slice(
-    service: &Service,
-    pods: &[Arc<Pod>],
-    ports: &[ServicePort],
-    headless: bool,
-    published: bool,
-) -> EndpointSlice {
-    let mut labels = objects::labels(service).clone();
-    labels.insert(MANAGED_BY.to_owned(), SLICE_MANAGER.to_owned());
-    labels.insert(SERVICE_NAME.to_owned(), objects::name(service).to_owned());
-    if headless {
-        labels.insert(HEADLESS.to_owned(), String::new());
-    }
-    let endpoints: Vec<Endpoint> = pods
-        .iter()
-        .filter_map(|pod| {
-            let serving = objects::ready(pod) || published;
-            let leaving = objects::deleting(&**pod);
-            Some(Endpoint {
-                addresses: vec![address(pod)?.to_owned()],
-                conditions: Some(EndpointConditions {
-                    ready: Some(serving && (!leaving || published)),
-                    serving: Some(serving),
-                    terminating: Some(leaving),
-                }),
-                node_name: objects::node_of(pod).map(str::to_owned),
-                target_ref: Some(target(pod)),
-                ..Endpoint::default()
-            })
-        })
-        .collect();
-    let slice_ports: Vec<SlicePort> = ports
-        .iter()
-        .map(|port| SlicePort {
-            name: Some(port.name.clone().unwrap_or_default()),
-            port: number(port, pods),
-            protocol: Some(port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
-            app_protocol: port.app_protocol.clone(),
-        })
-        .collect();
-    EndpointSlice {
-        address_type: "IPv4".to_owned(),
-        endpoints,
-        // The ports describe the endpoints, so a slice without endpoints has none.
-        ports: Some(slice_ports).filter(|_| !pods.is_empty()),
-        metadata: ObjectMeta {
-            generate_name: Some(format!("{}-", objects::name(service))),
-            namespace: service.metadata.namespace.clone(),
-            labels: Some(labels),
-            annotations: trigger(pods).map(|at| [(TRIGGER.to_owned(), at)].into()),
-            owner_references: Some(vec![objects::control(service)]),
-            ..ObjectMeta::default()
-        },
-    }
+fn has_selector(service: &Service) -> bool {
+    let spec = service.spec.as_ref();
+    let selector = spec.and_then(|spec| spec.selector.as_ref());
+    selector.is_some_and(|selector| !selector.is_empty())
+}
+
+fn is_managed_by(slice: &EndpointSlice, manager: &str) -> bool {
+    let labels = objects::labels(slice);
+    labels.get(MANAGED_BY).is_some_and(|held| held == manager)
 }
 
 fn selects(service: &Service, pod: &Pod) -> bool {
@@ -335,48 +313,6 @@ fn selects(service: &Service, pod: &Pod) -> bool {
                 .iter()
                 .all(|(key, value)| objects::labels(pod).get(key) == Some(value))
     })
-}
-
-/// Returns the time of the newest change of readiness among the pods.
-fn trigger(pods: &[Arc<Pod>]) -> Option<String> {
-    let ready = pods
-        .iter()
-        .filter_map(|pod| objects::pod_condition(pod, "Ready"));
-    let newest = ready.filter_map(|held| held.last_transition_time.as_ref());
-    newest.map(|time| time.0).max().map(|time| time.to_string())
-}
-
-fn address(pod: &Pod) -> Option<&str> {
-    let status = pod.status.as_ref()?;
-    status
-        .pod_ip
-        .as_deref()
-        .filter(|address| !address.is_empty())
-}
-
-fn target(pod: &Pod) -> ObjectReference {
-    ObjectReference {
-        kind: Some("Pod".to_owned()),
-        namespace: pod.metadata.namespace.clone(),
-        name: pod.metadata.name.clone(),
-        uid: pod.metadata.uid.clone(),
-        ..ObjectReference::default()
-    }
-}
-
-/// Returns the port of the pods that a service port targets. A named port has the number that the first pod with such a port gives it.
-fn number(port: &ServicePort, pods: &[Arc<Pod>]) -> Option<i32> {
-    match &port.target_port {
-        None | Some(IntOrString::Int(0)) => Some(port.port),
-        Some(IntOrString::Int(number)) => Some(*number),
-        Some(IntOrString::String(name)) => pods
-            .iter()
-            .filter_map(|pod| pod.spec.as_ref())
-            .flat_map(|spec| &spec.containers)
-            .flat_map(|container| container.ports.iter().flatten())
-            .find(|port| port.name.as_ref() == Some(name))
-            .map(|port| port.container_port),
-    }
 }
 
 /// Ignores the error of a creation in a namespace that is being deleted.

@@ -101,6 +101,7 @@ impl Controller {
         this.share(&world.deployments, true);
         this.share(&world.replica_sets, true);
         this.share(&world.daemon_sets, true);
+        this.share(&world.stateful_sets, true);
         this.share(&world.revisions, true);
         this
     }

@@ -1,42 +1,61 @@
 //! Jobs: pods that run to completion and are counted exactly once.
 //!
-//! Follows the job controller of Kubernetes 1.35. Not implemented: indexed completion, pod failure policies and success policies.
+//! Follows the job controller of Kubernetes 1.35.
+//!
+//! Reading order: [`Controller::reconcile`], `view`, `verdict`, `scale`, `tracking`, then `indexed`, `indexes`, `policies` and `backoff`.
 
+mod backoff;
 mod conditions;
+mod indexed;
+mod indexes;
+mod policies;
 mod scale;
 mod tracking;
 mod verdict;
+mod view;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::{Job, JobStatus, UncountedTerminatedPods};
+use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use kube::runtime::watcher::Config;
+use parking_lot::Mutex;
 
+use self::backoff::Backoff;
+pub(super) use self::conditions::ended_as;
 use self::conditions::{finished, suspension};
-use self::verdict::verdict;
+use self::verdict::{completion, verdict};
+use self::view::View;
 use super::events::Recorder;
 use super::mirror::{Mirror, ObjectKey};
 use super::queue::Queue;
 use super::world::World;
-use super::{MANAGER, objects};
+use super::{MANAGER, objects, pods};
 
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
     jobs: Arc<Mirror<Job>>,
     events: Recorder,
+    /// Failures of the jobs since their last success.
+    backoffs: Mutex<HashMap<ObjectKey, Backoff>>,
 }
+
+/// Value of `managedBy` of jobs that this controller manages.
+const CONTROLLER: &str = "kubernetes.io/job-controller";
 
 impl Controller {
     /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
-        let jobs = Arc::new(Mirror::new(world.client.clone(), MANAGER, |_: &Job| {
-            Vec::new()
-        }));
+        let jobs = Arc::new(Mirror::new(
+            world.client.clone(),
+            MANAGER,
+            objects::owner_index::<Job>,
+        ));
         let own = Arc::clone(&queue);
         jobs.listen(move |_, after: Option<&Arc<Job>>| {
             if let Some(job) = after {
@@ -58,6 +77,7 @@ impl Controller {
             queue,
             jobs,
             events: world.events.of("job-controller"),
+            backoffs: Mutex::new(HashMap::new()),
         })
     }
 
@@ -83,51 +103,72 @@ impl Controller {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
         let Some(held) = self.jobs.get(key) else {
+            self.backoffs.lock().remove(key);
             return self.untrack_orphans(key).await;
         };
         let mut job = Job::clone(&held);
+        let spec = job.spec.clone().unwrap_or_default();
+        let is_ours = spec.managed_by.is_none_or(|by| by == CONTROLLER);
         if finished(&job).is_some() {
-            self.untrack_all(&job).await?;
+            self.backoffs.lock().remove(key);
+            if is_ours {
+                self.untrack_all(&job).await?;
+            }
             return self.expire(&job).await;
         }
-        let spec = job.spec.clone().unwrap_or_default();
+        if !is_ours {
+            return Ok(());
+        }
         let suspended = spec.suspend == Some(true);
         let mut status = job.status.clone().unwrap_or_default();
+        status.uncounted_terminated_pods.get_or_insert_default();
         if status.start_time.is_none() && !suspended {
             status.start_time = Some(objects::now());
         }
-        let sorted = self.sort(&job);
-        let verdict = verdict(&job, &status, &sorted);
-        self.count(&mut job, &mut status, &sorted).await?;
-        status.uncounted_terminated_pods = Some(UncountedTerminatedPods::default());
-        let wanted = if objects::deleting(&job) || suspended || verdict.is_some() {
-            0
+        let pods = self.world.pods.indexed(objects::uid(&job));
+        let view = View::new(&job, &status, pods);
+        let mut counts = view.counts;
+        let mut verdict = verdict(&job, &status, &view);
+        let managed = if verdict.is_some() {
+            let active = view.active.clone();
+            let removed = pods::delete(&self.world.pods, &self.events, &job, active).await;
+            if removed.is_ok() {
+                counts.terminating += counts.active;
+                (counts.active, counts.ready) = (0, 0);
+            } else {
+                // the job has not ended as long as pods may run
+                verdict = None;
+            }
+            removed
         } else {
-            scale::wanted(&spec, status.succeeded.unwrap_or(0), sorted.active.len())
+            let is_leaving = objects::deleting(&job);
+            let managed = if is_leaving {
+                Ok(())
+            } else {
+                self.manage(&job, &view, &mut counts).await
+            };
+            verdict = completion(&job, &view, counts.active);
+            if verdict.is_none() && !is_leaving {
+                suspension(&mut status, suspended, &job, &self.events);
+            }
+            managed
         };
-        let active = self.manage(&job, &status, &sorted, wanted).await?;
-        status.active = nonzero(active);
-        status.ready = Some(
-            sorted
-                .active
-                .iter()
-                .filter(|pod| objects::ready(pod))
-                .count() as i32,
-        );
-        status.terminating = Some(sorted.terminating);
-        suspension(&mut status, suspended, &job, &self.events);
+        status.active = nonzero(counts.active);
+        status.ready = Some(counts.ready);
+        status.terminating = Some(counts.terminating);
+        self.count(&mut job, &mut status, &view, verdict.as_ref())
+            .await?;
         if let Some(verdict) = &verdict {
-            let has_pods = active != 0 || sorted.terminating != 0 || !sorted.active.is_empty();
-            self.conclude(&job, &mut status, verdict, has_pods);
+            self.conclude(&job, &mut status, verdict);
         }
-        if held.status.as_ref() != Some(&status) || job.status.as_ref() != Some(&status) {
+        if job.status.as_ref() != Some(&status) {
             self.write(&mut job, &mut status).await?;
         }
         self.requeue_at_deadline(&job, &status);
         if finished(&job).is_some() {
             self.expire(&job).await?;
         }
-        Ok(())
+        managed
     }
 
     async fn write(&self, job: &mut Job, status: &mut JobStatus) -> Result<(), kube::Error> {

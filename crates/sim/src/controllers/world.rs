@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::{
+    ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet,
+};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use kube::Client;
 use kube::runtime::watcher::Config;
@@ -23,6 +25,7 @@ pub(crate) struct World {
     pub(crate) deployments: Arc<Mirror<Deployment>>,
     pub(crate) replica_sets: Arc<Mirror<ReplicaSet>>,
     pub(crate) daemon_sets: Arc<Mirror<DaemonSet>>,
+    pub(crate) stateful_sets: Arc<Mirror<StatefulSet>>,
     pub(crate) revisions: Arc<Mirror<ControllerRevision>>,
 }
 
@@ -46,6 +49,7 @@ impl World {
             deployments: unindexed(&client),
             replica_sets: mirror(&client, objects::owner_index),
             daemon_sets: unindexed(&client),
+            stateful_sets: unindexed(&client),
             revisions: mirror(&client, objects::owner_index),
             client,
         }
@@ -63,6 +67,7 @@ impl World {
         start(&self.deployments, tasks);
         start(&self.replica_sets, tasks);
         start(&self.daemon_sets, tasks);
+        start(&self.stateful_sets, tasks);
         start(&self.revisions, tasks);
     }
 
@@ -76,6 +81,7 @@ impl World {
             self.deployments.synced(),
             self.replica_sets.synced(),
             self.daemon_sets.synced(),
+            self.stateful_sets.synced(),
             self.revisions.synced(),
         );
     }

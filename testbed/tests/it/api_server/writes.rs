@@ -391,9 +391,8 @@ async fn a_new_node_is_tainted_until_it_is_ready() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nothing_acts_on_is_told_or_refused_as_the_server_was_asked_to() {
-    let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s"}, "spec": {
-        "serviceName": "s", "selector": {"matchLabels": {"a": "b"}}, "template": {
-            "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let scaler = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "s"}, "spec": {
+        "maxReplicas": 2, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
     for (ignored, expected) in [
         (apiserver::Ignored::Stored, (201, None)),
         (
@@ -401,7 +400,7 @@ async fn what_nothing_acts_on_is_told_or_refused_as_the_server_was_asked_to() {
             (
                 201,
                 Some(
-                    "299 - \"the embedded cluster ignores statefulsets.apps: no controller makes their pods\"",
+                    "299 - \"the embedded cluster ignores horizontalpodautoscalers.autoscaling: no controller scales\"",
                 ),
             ),
         ),
@@ -413,10 +412,11 @@ async fn what_nothing_acts_on_is_told_or_refused_as_the_server_was_asked_to() {
         };
         let server = apiserver::Server::start(options).await.unwrap();
         let admin = impatient(&server, &server.admin_token).await;
-        let request = http::Request::post("/apis/apps/v1/namespaces/default/statefulsets")
-            .header("content-type", "application/json")
-            .body(set.to_string().into_bytes().into())
-            .unwrap();
+        let request =
+            http::Request::post("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers")
+                .header("content-type", "application/json")
+                .body(scaler.to_string().into_bytes().into())
+                .unwrap();
         let answer = admin.send(request).await.unwrap();
         let warning = answer.headers().get("warning");
         let told = (

@@ -26,6 +26,7 @@ use self::names::{Names, without_times};
 use crate::cluster::harness::{HELPER, state_root};
 
 mod names;
+mod workloads;
 
 const NAMESPACE: &str = "compared";
 /// Longer than any step takes.
@@ -101,6 +102,7 @@ async fn run_scenario(kubeconfig: &Path) -> States {
     scenario.deployments().await;
     scenario.daemon_sets().await;
     scenario.jobs().await;
+    scenario.workloads().await;
     scenario.owners().await;
     scenario.namespaces().await;
     scenario.states
@@ -188,7 +190,12 @@ impl Scenario {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let pods = pods.list(&ListParams::default()).await.unwrap();
         pods.items.into_iter().any(|pod| {
-            let bound = pod.spec.is_some_and(|spec| spec.node_name.is_some());
+            let bound = pod.spec.is_some_and(|spec| {
+                // a pod whose claim nothing binds never starts
+                let mut volumes = spec.volumes.into_iter().flatten();
+                let waits = volumes.any(|volume| volume.persistent_volume_claim.is_some());
+                spec.node_name.is_some() && !waits
+            });
             let phase = pod.status.and_then(|status| status.phase);
             bound && phase.as_deref() == Some("Pending")
         })
@@ -203,8 +210,11 @@ impl Scenario {
             ("apps/v1", "Deployment"),
             ("apps/v1", "ReplicaSet"),
             ("apps/v1", "DaemonSet"),
+            ("apps/v1", "StatefulSet"),
             ("apps/v1", "ControllerRevision"),
+            ("batch/v1", "CronJob"),
             ("batch/v1", "Job"),
+            ("v1", "PersistentVolumeClaim"),
             ("policy/v1", "PodDisruptionBudget"),
             ("v1", "Service"),
             ("discovery.k8s.io/v1", "EndpointSlice"),

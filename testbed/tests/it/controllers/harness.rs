@@ -54,6 +54,7 @@ impl Cluster {
         let client = client_of(&server).await;
         let options = controllers::Options {
             root_ca: server.ca.clone(),
+            signer: Some(server.signer()),
             ..options
         };
         let controllers = controllers::start(client.clone(), options);

@@ -3,22 +3,11 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::api::DeleteParams;
-use serde_json::{Value, json};
 
 use super::{Controller, HASH};
-use crate::controllers::mirror::ObjectKey;
+use crate::controllers::revisions::{self, Made, Snapshot};
 use crate::controllers::{objects, pods};
-
-/// Returns the data of a revision: a patch that restores the template.
-fn patch(set: &DaemonSet) -> Value {
-    let template = set.spec.as_ref().map(|spec| &spec.template);
-    let mut template = json!(template);
-    template["$patch"] = json!("replace");
-    json!({"spec": {"template": template}})
-}
 
 impl Controller {
     /// Returns the revision of the current template, which is created if it is missing, and all older revisions.
@@ -30,7 +19,7 @@ impl Controller {
             return Ok((Arc::default(), Vec::new()));
         };
         let all = pods::claim(&self.world.revisions, set, &spec.selector, |_| true).await?;
-        let wanted = patch(set);
+        let wanted = revisions::data(&spec.template);
         let (mut current, old): (Vec<_>, Vec<_>) = all
             .into_iter()
             .partition(|revision| revision.data.as_ref().is_some_and(|data| data.0 == wanted));
@@ -42,7 +31,7 @@ impl Controller {
             + 1;
         current.sort_by_key(|revision| std::cmp::Reverse(revision.revision));
         let Some(newest) = current.first() else {
-            return Ok((self.snapshot(set, wanted, number).await?, old));
+            return Ok((self.snapshot(set, number).await?, old));
         };
         let mut newest = Arc::clone(newest);
         for double in current.iter().skip(1) {
@@ -62,54 +51,25 @@ impl Controller {
     async fn snapshot(
         &self,
         set: &DaemonSet,
-        data: Value,
         revision: i64,
     ) -> Result<Arc<ControllerRevision>, kube::Error> {
-        let template = set.spec.clone().unwrap_or_default().template;
         let status = set.status.clone().unwrap_or_default();
-        let hash = objects::template_hash(&template, status.collision_count);
-        let mut labels = template
-            .metadata
-            .and_then(|meta| meta.labels)
-            .unwrap_or_default();
-        labels.insert(HASH.to_owned(), hash.clone());
-        let wanted = ControllerRevision {
-            metadata: ObjectMeta {
-                name: Some(format!("{}-{hash}", objects::name(set))),
-                namespace: set.metadata.namespace.clone(),
-                labels: Some(labels),
-                annotations: set.metadata.annotations.clone(),
-                owner_references: Some(vec![objects::control(set)]),
-                ..ObjectMeta::default()
-            },
-            data: Some(RawExtension(data)),
-            revision,
+        let snapshot = Snapshot {
+            owner: set,
+            template: &set.spec.clone().unwrap_or_default().template,
+            collisions: status.collision_count,
+            hash_label: HASH,
         };
-        let result = self
-            .world
-            .revisions
-            .create(objects::namespace(set), &wanted)
-            .await;
-        let error = match result {
-            Ok(made) => return Ok(made),
-            Err(error) if objects::code(&error) == 409 => error,
-            Err(error) => return Err(error),
-        };
-        let found = self
-            .world
-            .revisions
-            .fetch(&ObjectKey::of(&wanted.metadata))
-            .await?;
-        if let Some(found) = found
-            && found.data == wanted.data
-        {
-            return Ok(self.world.revisions.observe(found));
+        match snapshot.create(&self.world.revisions, revision).await? {
+            Made::Revision(made) => Ok(made),
+            Made::Collision(error) => {
+                let mut object = set.clone();
+                object.status.get_or_insert_default().collision_count =
+                    Some(status.collision_count.unwrap_or(0) + 1);
+                self.world.daemon_sets.replace_status(&object).await?;
+                Err(error)
+            }
         }
-        let mut object = set.clone();
-        object.status.get_or_insert_default().collision_count =
-            Some(status.collision_count.unwrap_or(0) + 1);
-        self.world.daemon_sets.replace_status(&object).await?;
-        Err(error)
     }
 
     /// Deletes revisions beyond the history limit, except those that pods still use.

@@ -17,7 +17,6 @@ pub(super) fn suspension(status: &mut JobStatus, suspended: bool, job: &Job, eve
     match (suspended, held) {
         (true, None | Some(false)) => {
             set(status, "Suspended", "True", "JobSuspended", "Job suspended");
-            status.start_time = None;
             events.normal(job, "Suspended", "Job suspended".to_owned());
         }
         (false, Some(true)) => {
@@ -47,14 +46,19 @@ pub(super) fn set(status: &mut JobStatus, kind: &str, value: &str, reason: &str,
     }
 }
 
+fn end(job: &Job) -> Option<&JobCondition> {
+    let status = job.status.as_ref()?;
+    let mut conditions = status.conditions.iter().flatten();
+    conditions
+        .find(|held| matches!(held.type_.as_str(), "Complete" | "Failed") && held.status == "True")
+}
+
 /// Returns when a job ended, or `None` if it has not.
 pub(super) fn finished(job: &Job) -> Option<Timestamp> {
-    job.status
-        .as_ref()?
-        .conditions
-        .iter()
-        .flatten()
-        .find(|held| matches!(held.type_.as_str(), "Complete" | "Failed") && held.status == "True")
-        .and_then(|held| held.last_transition_time.as_ref())
-        .map(|time| time.0)
+    Some(end(job)?.last_transition_time.as_ref()?.0)
+}
+
+/// Returns the condition with which a job ended: `Complete` or `Failed`.
+pub(in crate::controllers) fn ended_as(job: &Job) -> Option<&str> {
+    end(job).map(|held| held.type_.as_str())
 }

@@ -1,128 +1,174 @@
-//! How many pods a job runs, and its pause after failed pods.
+//! How many pods a job runs.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
+use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::Controller;
-use super::tracking::{Sorted, TRACKING};
+use super::backoff::Backoff;
+use super::view::{Counts, TRACKING, View, replaces_only_failed};
+use super::{Controller, indexed};
 use crate::controllers::mirror::ObjectKey;
 use crate::controllers::{objects, pods};
 
-/// Backoff after the first failed pod; it doubles with each further failure.
-const FIRST_BACKOFF: Duration = Duration::from_secs(10);
-/// Longest backoff after failed pods.
-const LONGEST_BACKOFF: Duration = Duration::from_mins(10);
+/// Largest number of pods that are created or deleted at a time.
+const BURST: usize = 500;
 
 /// Returns how many pods a job wants while it goes on.
-pub(super) fn wanted(spec: &JobSpec, succeeded: i32, active: usize) -> usize {
+fn wanted(spec: &JobSpec, succeeded: i32, active: i32) -> i32 {
     let parallel = spec.parallelism.unwrap_or(1);
-    let wanted = match spec.completions {
-        Some(all) => parallel.min((all - succeeded).max(0)),
-        None if succeeded > 0 => parallel.min(active as i32),
+    match spec.completions {
+        Some(all) => parallel.min(all - succeeded).max(0),
+        None if succeeded > 0 => active,
         None => parallel,
-    };
-    wanted.max(0) as usize
+    }
+}
+
+/// Returns the pods that must go: those without a place among the indexes, and more until `least` go.
+fn surplus(job: &Job, active: &[Arc<Pod>], least: usize) -> Vec<Arc<Pod>> {
+    let mut rest = active.to_vec();
+    pods::rank_for_deletion(&mut rest);
+    let mut surplus = Vec::new();
+    if indexed::is_indexed(job) {
+        let mut by_index: BTreeMap<i32, Arc<Pod>> = BTreeMap::new();
+        for pod in rest.drain(..) {
+            match indexed::index(job, &pod) {
+                // the last in the order of deletion stays
+                Some(index) => surplus.extend(by_index.insert(index, pod)),
+                None => surplus.push(pod),
+            }
+        }
+        rest = by_index.into_values().collect();
+        pods::rank_for_deletion(&mut rest);
+    }
+    let more = least.saturating_sub(surplus.len());
+    surplus.extend(rest.into_iter().take(more));
+    surplus.truncate(BURST);
+    surplus
 }
 
 impl Controller {
-    /// Creates or removes pods; returns how many are active afterwards.
+    /// Creates or removes pods of a job that goes on, and brings the numbers up to date.
     pub(super) async fn manage(
         &self,
         job: &Job,
-        status: &JobStatus,
-        sorted: &Sorted,
-        wanted: usize,
-    ) -> Result<i32, kube::Error> {
-        let now = sorted.active.len();
-        if wanted < now {
-            let mut surplus = sorted.active.clone();
-            pods::rank_for_deletion(&mut surplus);
-            surplus.truncate(now - wanted);
-            for pod in &surplus {
-                self.untrack(pod).await?;
-            }
-            pods::delete(&self.world.pods, &self.events, job, surplus).await?;
-            return Ok(wanted as i32);
-        }
-        if wanted == now {
-            return Ok(now as i32);
-        }
-        let failures = status.failed.unwrap_or(0);
-        if let Some(wait) = self.backoff(job, failures) {
-            self.queue.add_after(ObjectKey::of(&job.metadata), wait);
-            return Ok(now as i32);
-        }
+        view: &View,
+        counts: &mut Counts,
+    ) -> Result<(), kube::Error> {
         let spec = job.spec.clone().unwrap_or_default();
-        let mut pod = pods::from_template(&spec.template, job);
-        let labels = pod.metadata.labels.get_or_insert_default();
-        let uid = objects::uid(job);
-        for (key, value) in [
-            ("batch.kubernetes.io/controller-uid", uid),
-            ("controller-uid", uid),
-            ("batch.kubernetes.io/job-name", objects::name(job)),
-            ("job-name", objects::name(job)),
-        ] {
-            labels
-                .entry(key.to_owned())
-                .or_insert_with(|| value.to_owned());
+        let active = counts.active;
+        let wanted = if spec.suspend == Some(true) {
+            0
+        } else {
+            wanted(&spec, view.succeeded, active)
+        };
+        let surplus = surplus(job, &view.active, (active - wanted).max(0) as usize);
+        if !surplus.is_empty() {
+            return self.remove(job, surplus, counts).await;
         }
-        pod.metadata
-            .finalizers
-            .get_or_insert_default()
-            .push(TRACKING.to_owned());
-        let new = vec![pod; wanted - now];
-        pods::create(&self.world.pods, &self.events, job, new).await?;
-        Ok(wanted as i32)
+        let leaving = if replaces_only_failed(job) {
+            counts.terminating
+        } else {
+            0
+        };
+        let missing = (wanted - leaving - active).max(0) as usize;
+        if missing == 0 {
+            return Ok(());
+        }
+        let key = ObjectKey::of(&job.metadata);
+        let pause = match self.plan(job, view, missing.min(BURST)) {
+            Ok(new) => {
+                let made = pods::create(&self.world.pods, &self.events, job, new).await;
+                let now = self.world.pods.indexed(objects::uid(job));
+                counts.active = now.iter().filter(|pod| objects::active(pod)).count() as i32;
+                return made;
+            }
+            Err(pause) => pause,
+        };
+        // the real controller says so while it waits
+        counts.active = 0;
+        if let Some(wait) = pause.left() {
+            self.queue.add_after(key, wait);
+        } else {
+            self.queue.add(key);
+        }
+        Ok(())
     }
 
-    /// Returns how long a job with failed pods still waits before its next pod.
-    fn backoff(&self, job: &Job, failures: i32) -> Option<Duration> {
-        let last = self
-            .world
-            .pods
-            .indexed(objects::uid(job))
-            .iter()
-            .filter(|pod| objects::phase(pod) == "Failed")
-            .filter_map(|pod| ended(pod))
-            .max()?;
-        let doubled = 2u32.saturating_pow((failures - 1).clamp(0, 10).unsigned_abs());
-        let wait = (FIRST_BACKOFF * doubled).min(LONGEST_BACKOFF);
-        let spent = Duration::try_from(Timestamp::now().duration_since(last)).unwrap_or_default();
-        wait.checked_sub(spent)
-            .filter(|left| failures > 0 && !left.is_zero())
+    /// Returns new pods of a job, or the failures after which it still has to wait.
+    fn plan(&self, job: &Job, view: &View, missing: usize) -> Result<Vec<Pod>, Backoff> {
+        if indexed::limit(job).is_none() {
+            let backoffs = self.backoffs.lock();
+            let known = backoffs.get(&ObjectKey::of(&job.metadata));
+            let known = known.copied().unwrap_or_default();
+            let backoff = known.after(&view.new_succeeded, &view.new_failed);
+            if backoff.left().is_some() {
+                return Err(backoff);
+            }
+        }
+        let Some(progress) = &view.progress else {
+            return Ok(vec![new_pod(job); missing]);
+        };
+        let mut new = Vec::new();
+        let mut waits: Option<Backoff> = None;
+        for index in progress.pending(job, view, missing) {
+            let replaced = progress.replaced.get(&index);
+            let backoff = replaced.map(|pod| Backoff::of_index(pod));
+            if let Some(backoff) = backoff.filter(|backoff| backoff.left().is_some()) {
+                let is_first = waits.is_none_or(|first| backoff.left() < first.left());
+                waits = if is_first { Some(backoff) } else { waits };
+            } else {
+                let mut pod = new_pod(job);
+                indexed::mark(job, &mut pod, index, replaced.map(|pod| &**pod));
+                new.push(pod);
+            }
+        }
+        match waits {
+            Some(waits) if new.is_empty() => Err(waits),
+            _ => Ok(new),
+        }
+    }
+
+    /// Removes pods, which count neither as succeeded nor as failed.
+    async fn remove(
+        &self,
+        job: &Job,
+        surplus: Vec<Arc<Pod>>,
+        counts: &mut Counts,
+    ) -> Result<(), kube::Error> {
+        for pod in &surplus {
+            self.untrack(pod).await?;
+        }
+        let removed = surplus.len() as i32;
+        let ready = surplus.iter().filter(|pod| objects::ready(pod)).count() as i32;
+        pods::delete(&self.world.pods, &self.events, job, surplus).await?;
+        counts.active -= removed;
+        counts.ready -= ready;
+        counts.terminating += removed;
+        Ok(())
     }
 }
 
-/// Returns when a pod ended, as far as its status shows it.
-fn ended(pod: &Pod) -> Option<Timestamp> {
-    let status = pod.status.as_ref()?;
-    status
-        .container_statuses
-        .iter()
-        .flatten()
-        .filter_map(|status| {
-            Some(
-                status
-                    .state
-                    .as_ref()?
-                    .terminated
-                    .as_ref()?
-                    .finished_at
-                    .as_ref()?
-                    .0,
-            )
-        })
-        .max()
-        .or_else(|| {
-            let conditions = status.conditions.iter().flatten();
-            conditions
-                .filter(|held| held.type_ == "Ready")
-                .filter_map(|held| held.last_transition_time.as_ref())
-                .map(|time| time.0)
-                .max()
-        })
-        .or_else(|| pod.metadata.creation_timestamp.as_ref().map(|time| time.0))
+/// Returns a pod of a job.
+fn new_pod(job: &Job) -> Pod {
+    let spec = job.spec.clone().unwrap_or_default();
+    let mut pod = pods::from_template(&spec.template, job);
+    let labels = pod.metadata.labels.get_or_insert_default();
+    let uid = objects::uid(job);
+    for (key, value) in [
+        ("batch.kubernetes.io/controller-uid", uid),
+        ("controller-uid", uid),
+        ("batch.kubernetes.io/job-name", objects::name(job)),
+        ("job-name", objects::name(job)),
+    ] {
+        labels
+            .entry(key.to_owned())
+            .or_insert_with(|| value.to_owned());
+    }
+    let finalizers = pod.metadata.finalizers.get_or_insert_default();
+    if !finalizers.iter().any(|name| name == TRACKING) {
+        finalizers.push(TRACKING.to_owned());
+    }
+    pod
 }

@@ -1,115 +1,137 @@
-//! The pods of a job by state. A finalizer keeps each until it is counted.
+//! Counting of the pods of a job. A finalizer keeps each until it is counted.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::batch::v1::{Job, JobStatus, UncountedTerminatedPods};
+use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::{Controller, nonzero};
+use super::verdict::Verdict;
+use super::view::{TRACKING, View, is_failed, is_tracked};
+use super::{Controller, indexed, nonzero, policies};
 use crate::controllers::mirror::ObjectKey;
 use crate::controllers::objects;
 
-/// Finalizer of pods that are not counted yet.
-pub(super) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
-
-/// Pods of a job by state.
-#[derive(Default)]
-pub(super) struct Sorted {
-    pub(super) active: Vec<Arc<Pod>>,
-    pub(super) terminating: i32,
-    /// Pods that have ended and are not counted yet.
-    pub(super) succeeded: Vec<Arc<Pod>>,
-    pub(super) failed: Vec<Arc<Pod>>,
+/// Returns whether a pod no longer needs its finalizer.
+fn may_go(job: &Job, view: &View, verdict: Option<&Verdict>, pod: &Pod) -> bool {
+    if objects::deleting(job) || verdict.is_some() || objects::phase(pod) == "Succeeded" {
+        return true;
+    }
+    let index = indexed::index(job, pod);
+    let waits = view
+        .progress
+        .as_ref()
+        .zip(index)
+        .is_some_and(|(progress, index)| {
+            let replaced = progress.replaced.get(&index);
+            replaced.is_some_and(|replaced| objects::uid(&**replaced) == objects::uid(pod))
+        });
+    is_failed(job, pod) && !waits
 }
 
-impl Sorted {
-    /// Returns how many pods have succeeded and failed, with those that are not counted yet.
-    pub(super) fn totals(&self, status: &JobStatus) -> (i32, i32) {
-        let succeeded = status.succeeded.unwrap_or(0) + self.succeeded.len() as i32;
-        let failed = status.failed.unwrap_or(0) + self.failed.len() as i32;
-        (succeeded, failed)
-    }
+/// Moves pods without a finalizer from the list of the status to its numbers.
+fn settle(status: &mut JobStatus, tracked: &HashSet<&str>) {
+    let uncounted = status.uncounted_terminated_pods.get_or_insert_default();
+    let settle = |list: &mut Option<Vec<String>>, number: &mut Option<i32>| {
+        let mut rest = list.take().unwrap_or_default();
+        let before = rest.len();
+        rest.retain(|uid| tracked.contains(uid.as_str()));
+        *number = nonzero(number.unwrap_or(0) + (before - rest.len()) as i32);
+        *list = Some(rest).filter(|rest| !rest.is_empty());
+    };
+    settle(&mut uncounted.succeeded, &mut status.succeeded);
+    settle(&mut uncounted.failed, &mut status.failed);
 }
 
 impl Controller {
-    /// Returns the pods of a job by state.
-    pub(super) fn sort(&self, job: &Job) -> Sorted {
-        let mut sorted = Sorted::default();
-        for pod in self.world.pods.indexed(objects::uid(job)) {
-            let tracked = pod
-                .metadata
-                .finalizers
-                .iter()
-                .flatten()
-                .any(|finalizer| finalizer == TRACKING);
-            match objects::phase(&pod) {
-                "Succeeded" if tracked => sorted.succeeded.push(pod),
-                "Failed" if tracked => sorted.failed.push(pod),
-                "Succeeded" | "Failed" => {}
-                _ if objects::deleting(&*pod) => {
-                    sorted.terminating += 1;
-                    // A pod that never got a node fails with its deletion.
-                    if tracked && objects::node_of(&pod).is_none() {
-                        sorted.failed.push(pod);
-                    }
-                }
-                _ => sorted.active.push(pod),
-            }
-        }
-        sorted
-    }
-
-    /// Counts the pods that have ended. That takes three steps, so that no pod is counted twice and none is lost when a step fails.
+    /// Counts the pods that have ended. That takes three steps, so that no pod is counted twice and none is lost when a step fails: their UIDs
+    /// go into the status, their finalizers go, and the numbers grow.
     pub(super) async fn count(
         &self,
         job: &mut Job,
         status: &mut JobStatus,
-        sorted: &Sorted,
+        view: &View,
+        verdict: Option<&Verdict>,
     ) -> Result<(), kube::Error> {
-        if sorted.succeeded.is_empty() && sorted.failed.is_empty() {
-            return Ok(());
+        let tracked = view.pods.iter().filter(|pod| is_tracked(pod));
+        let mut tracked: HashSet<&str> = tracked.map(|pod| objects::uid(&**pod)).collect();
+        settle(status, &tracked);
+        let leaving: Vec<&Arc<Pod>> = view
+            .pods
+            .iter()
+            .filter(|pod| is_tracked(pod) && may_go(job, view, verdict, pod))
+            .collect();
+        for pod in &leaving {
+            note(job, status, view, verdict, pod);
         }
-        let uids = |pods: &[Arc<Pod>]| {
-            let uids: Vec<String> = pods
-                .iter()
-                .map(|pod| objects::uid(&**pod).to_owned())
-                .collect();
-            Some(uids).filter(|uids| !uids.is_empty())
-        };
-        let (succeeded, failed) = sorted.totals(status);
-        status.uncounted_terminated_pods = Some(UncountedTerminatedPods {
-            succeeded: uids(&sorted.succeeded),
-            failed: uids(&sorted.failed),
-        });
-        self.write(job, status).await?;
-        for pod in sorted.succeeded.iter().chain(&sorted.failed) {
+        if let Some(progress) = &view.progress {
+            status.succeeded = nonzero(progress.succeeded.total());
+            let succeeded = progress.succeeded.to_string();
+            status.completed_indexes = Some(succeeded).filter(|text| !text.is_empty());
+            status.failed_indexes = progress.failed.as_ref().map(ToString::to_string);
+        }
+        if let Some(verdict) = verdict {
+            verdict.announce(status);
+        }
+        if job.status.as_ref() != Some(status) {
+            self.write(job, status).await?;
+        }
+        self.note_failures(job, view);
+        for pod in leaving {
             self.untrack(pod).await?;
+            tracked.remove(objects::uid(&**pod));
         }
-        status.succeeded = nonzero(succeeded);
-        status.failed = nonzero(failed);
+        settle(status, &tracked);
         Ok(())
+    }
+
+    /// Remembers the failures after which the job makes a pause.
+    fn note_failures(&self, job: &Job, view: &View) {
+        let mut backoffs = self.backoffs.lock();
+        let backoff = backoffs.entry(ObjectKey::of(&job.metadata)).or_default();
+        *backoff = backoff.after(&view.new_succeeded, &view.new_failed);
     }
 
     /// Removes the finalizer from a pod.
     pub(super) async fn untrack(&self, pod: &Arc<Pod>) -> Result<(), kube::Error> {
-        let Some(pod) = self.world.pods.get(&ObjectKey::of(&pod.metadata)) else {
+        let key = ObjectKey::of(&pod.metadata);
+        let Some(pod) = self.world.pods.get(&key) else {
             return Ok(());
         };
-        let held = pod.metadata.finalizers.clone().unwrap_or_default();
-        if !held.iter().any(|finalizer| finalizer == TRACKING) {
+        match self.without_finalizer(&pod).await {
+            // a pod that was just deleted has a newer version than the mirror
+            Err(error) if objects::code(&error) == 409 => {}
+            done => return done,
+        }
+        match self.world.pods.fetch(&key).await? {
+            Some(fresh) if objects::uid(&fresh) == objects::uid(&*pod) => {
+                let fresh = self.world.pods.observe(fresh);
+                self.without_finalizer(&fresh).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn without_finalizer(&self, pod: &Pod) -> Result<(), kube::Error> {
+        if !is_tracked(pod) {
             return Ok(());
         }
-        let rest: Vec<&String> = held.iter().filter(|held| *held != TRACKING).collect();
+        let rest: Vec<&String> = pod
+            .finalizers()
+            .iter()
+            .filter(|held| *held != TRACKING)
+            .collect();
         let rest = if rest.is_empty() {
             Value::Null
         } else {
             json!(rest)
         };
         let patch = json!({"metadata": {
-            "uid": objects::uid(&*pod), "finalizers": rest, "resourceVersion": pod.metadata.resource_version,
+            "uid": objects::uid(pod), "finalizers": rest, "resourceVersion": pod.metadata.resource_version,
         }});
-        match self.world.pods.patch(&pod, &patch).await {
+        match self.world.pods.patch(pod, &patch).await {
             Err(error) if objects::code(&error) != 404 => Err(error),
             _ => Ok(()),
         }
@@ -132,5 +154,35 @@ impl Controller {
             }
         }
         Ok(())
+    }
+}
+
+/// Notes in the status that a pod is being counted, if it counts.
+fn note(job: &Job, status: &mut JobStatus, view: &View, verdict: Option<&Verdict>, pod: &Arc<Pod>) {
+    let uid = objects::uid(&**pod);
+    let uncounted = status.uncounted_terminated_pods.get_or_insert_default();
+    let has = |list: &Option<Vec<String>>| list.iter().flatten().any(|held| held == uid);
+    if has(&uncounted.succeeded) || has(&uncounted.failed) {
+        return;
+    }
+    let indexed = view.progress.is_some();
+    if objects::phase(pod) == "Succeeded" {
+        // of an Indexed job the indexes are counted, not the pods
+        if !indexed {
+            uncounted
+                .succeeded
+                .get_or_insert_default()
+                .push(uid.to_owned());
+        }
+        return;
+    }
+    // with its job all pods fail that have not ended
+    let fails = is_failed(job, pod) || verdict.is_some_and(|verdict| !verdict.is_good());
+    let is_valid = !indexed || indexed::index(job, pod).is_some();
+    if fails && is_valid && policies::of_failure(job, pod).counts() {
+        uncounted
+            .failed
+            .get_or_insert_default()
+            .push(uid.to_owned());
     }
 }

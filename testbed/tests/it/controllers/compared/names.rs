@@ -22,14 +22,17 @@ impl Names {
             "ReplicaSet" | "ControllerRevision" | "EndpointSlice" => {
                 owner.map(|owner| owner.name.clone())
             }
-            "Pod" => owner.map(|owner| match owner.kind.as_str() {
-                "ReplicaSet" => owner
-                    .name
-                    .rsplit_once('-')
-                    .map_or("", |(name, _)| name)
-                    .to_owned(),
-                _ => owner.name.clone(),
-            }),
+            // a pod of a stateful set keeps its name
+            "Pod" => owner
+                .filter(|owner| owner.kind != "StatefulSet")
+                .map(|owner| match owner.kind.as_str() {
+                    "ReplicaSet" => owner
+                        .name
+                        .rsplit_once('-')
+                        .map_or("", |(name, _)| name)
+                        .to_owned(),
+                    _ => owner.name.clone(),
+                }),
             _ => None,
         };
         if let Some(beginning) = beginning {
@@ -62,7 +65,11 @@ impl Names {
             })
             .collect();
         let mut labels = object.labels().clone();
-        for hash in ["pod-template-hash", "controller-revision-hash"] {
+        for hash in [
+            "pod-template-hash",
+            "controller-revision-hash",
+            "controller.kubernetes.io/hash",
+        ] {
             if let Some(value) = labels.get_mut(hash) {
                 "*".clone_into(value);
             }
@@ -108,7 +115,8 @@ impl Names {
     fn event(&self, object: &DynamicObject) -> Option<String> {
         let data = &object.data;
         let component = data["source"]["component"].as_str()?;
-        if !component.ends_with("controller") {
+        // nothing binds claims in an embedded cluster, so nothing says why they are not bound either
+        if !component.ends_with("controller") || component == "persistentvolume-controller" {
             return None;
         }
         // Such an event depends on timing: two writers changed one object, and one of them tried again.
