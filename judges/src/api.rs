@@ -13,11 +13,13 @@ use serde_json::{Map, Value};
 
 pub use self::compare::{Difference, differences};
 pub use self::play::{Caller, Endpoint, PlayError};
+pub use self::webhook::Webhook;
 
 mod client;
 mod compare;
 mod normaliser;
 mod play;
+mod webhook;
 
 /// File whose steps prepare a server before the first conversation.
 const PRELUDE: &str = "prelude";
@@ -110,8 +112,9 @@ impl Conversation {
     }
 }
 
-/// One step: a request, or reading from a watch that an earlier step opened. `{name}` in any text stands for the value of a variable:
-/// `{ns}` is the conversation's namespace, `{id}` is the same as a name, and `{x}` is what an earlier step kept as `x`.
+/// One step: a request, or reading from a watch that an earlier step opened, or what the webhook was asked. `{name}` in any text stands for the value of a variable:
+/// `{ns}` is the conversation's namespace, `{id}` is the same as a name, and `{x}` is what an earlier step kept as `x`. The webhook is at
+/// `{webhook}`, on port `{port}`, with certificates of `{authority}`; its answers are in `webhook.yaml`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
@@ -145,6 +148,8 @@ pub struct Step {
     closed: bool,
     /// Whether the server drops its history.
     compact: bool,
+    /// Shows what the webhook was asked at paths that begin with this.
+    asked: Option<String>,
 }
 
 /// A condition on an answer.

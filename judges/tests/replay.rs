@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use apiserver::{Options, Running, Server, User};
-use judges::api::{self, Caller, Conversation, Difference, Endpoint, USERS};
+use judges::api::{self, Caller, Conversation, Difference, Endpoint, USERS, Webhook};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize;
 use serde_json::Value;
@@ -33,7 +33,7 @@ struct TestServer {
     caller: Caller,
 }
 
-async fn start(prelude: &Conversation) -> TestServer {
+async fn start(prelude: &Conversation, webhook: &Arc<Webhook>) -> TestServer {
     let tokens: HashMap<String, User> = USERS
         .iter()
         .map(|(_, token, name, groups)| {
@@ -61,7 +61,7 @@ async fn start(prelude: &Conversation) -> TestServer {
         ca: running.ca.clone(),
     };
     let compacted = Arc::clone(&running);
-    let caller = Caller::new(&endpoint, move || {
+    let caller = Caller::new(&endpoint, Arc::clone(webhook), move || {
         compacted.compact();
         Ok(())
     })
@@ -86,7 +86,9 @@ fn main() {
     let pending: BTreeSet<&str> = pending.lines().collect();
     let runtime = Arc::new(Runtime::new().expect("a runtime"));
     let prelude = Arc::new(conversations.prelude);
-    let server = Arc::new(runtime.block_on(start(&prelude)));
+    let webhook = runtime.block_on(Webhook::start(&corpus.join("webhook.yaml")));
+    let webhook = Arc::new(webhook.expect("the webhook starts"));
+    let server = Arc::new(runtime.block_on(start(&prelude, &webhook)));
     let mut trials = vec![Trial::test("at_most_ten_differences_are_known", {
         let known = known.clone();
         move || check_known_differences(&known)
@@ -98,11 +100,8 @@ fn main() {
             .entry(subject.clone())
             .or_insert_with(|| read(&corpus.join(format!("recordings/{subject}.json"))))
             .remove(&conversation.id);
-        let (runtime, server, prelude) = (
-            Arc::clone(&runtime),
-            Arc::clone(&server),
-            Arc::clone(&prelude),
-        );
+        let (runtime, server) = (Arc::clone(&runtime), Arc::clone(&server));
+        let (prelude, webhook) = (Arc::clone(&prelude), Arc::clone(&webhook));
         let known: Vec<KnownDifference> = known
             .iter()
             .filter(|known| known.conversation == conversation.id)
@@ -114,7 +113,8 @@ fn main() {
             let answers = runtime.block_on(async {
                 if conversation.compacts() {
                     // the server drops the history that watches of other conversations may need
-                    start(&prelude).await.caller.play(&conversation).await
+                    let server = start(&prelude, &webhook).await;
+                    server.caller.play(&conversation).await
                 } else {
                     server.caller.play(&conversation).await
                 }

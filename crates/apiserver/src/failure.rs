@@ -24,8 +24,8 @@ pub(crate) struct Failure {
     pub(crate) retry_after: Option<u32>,
     /// Whether the answer is plain text and not a status, as for paths that belong to no API.
     pub(crate) is_text: bool,
-    /// Continue token with which the client can resume the list anyway.
-    pub(crate) continue_token: Option<Box<str>>,
+    /// What only few refusals have.
+    special: Option<Box<Special>>,
     /// Whether the server retries the request for a short time before it refuses it.
     pub(crate) is_transient: bool,
     /// Warnings about the object that came before the refusal.
@@ -42,7 +42,7 @@ impl Failure {
             details: Value::Null,
             retry_after: None,
             is_text: false,
-            continue_token: None,
+            special: None,
             is_transient: false,
             warnings: Box::default(),
         }
@@ -56,6 +56,12 @@ impl Failure {
         }
     }
 
+    /// Adds warnings that came before those that it has already.
+    pub(crate) fn after_all(self, warnings: &[String]) -> Self {
+        let all = [warnings, &self.warnings].concat();
+        self.after(&all)
+    }
+
     /// Adds details about a subject.
     fn about(mut self, subject: &Subject<'_>) -> Self {
         self.details = subject.details();
@@ -64,6 +70,9 @@ impl Failure {
 
     /// Returns the body of the answer.
     pub(crate) fn body(&self) -> Value {
+        if let Some(Special::Status(status)) = self.special.as_deref() {
+            return status.clone();
+        }
         let mut body = json!({
             "kind": "Status",
             "apiVersion": "v1",
@@ -78,11 +87,20 @@ impl Failure {
         if !self.details.is_null() {
             body["details"] = self.details.clone();
         }
-        if let Some(token) = &self.continue_token {
+        if let Some(Special::Continue(token)) = self.special.as_deref() {
             body["metadata"]["continue"] = json!(token);
         }
         body
     }
+}
+
+/// What only few refusals have.
+#[derive(Clone, Debug, PartialEq)]
+enum Special {
+    /// Continue token with which the client can resume the list anyway.
+    Continue(String),
+    /// The whole status, where a webhook has made it.
+    Status(Value),
 }
 
 /// The resource and the object that a refusal is about.

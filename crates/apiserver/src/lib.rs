@@ -6,8 +6,7 @@
 //! of service accounts, impersonation and reviews; role-based access control with the node authorizer; and the admission plugins that pods
 //! meet in a real cluster. Requests to kubelets are proxied.
 //!
-//! It does not have everything: webhooks and mutating admission policies are stored but not called, secrets do not get tokens of service
-//! accounts, certificate requests are not signed, and there is no API aggregation. Rules in CEL are refused if their estimated cost is too
+//! It does not have everything: mutating admission policies are not served, secrets do not get tokens of service accounts, certificate requests are not signed, and there is no API aggregation. Rules in CEL are refused if their estimated cost is too
 //! high, as in a real server. Expressions of admission policies are stopped when they cost too much; rules of definitions are not, because
 //! the interpreter does not report their cost. The checks of a definition accept loops with two variables, `sortBy` and `optMap`, but the interpreter
 //! does not support them: objects that such a rule applies to are refused.

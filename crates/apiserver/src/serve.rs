@@ -1,7 +1,7 @@
 //! Connections, routes and answers: what stands between HTTP and the verbs.
 //!
-//! Reading order: `connections`, `routes`, then `resources` (with `negotiation`, `perform`, `lists`, `watch`, and `proxy` for what kubelets,
-//! pods and services answer) and `paths`. `shared` is what all connections have in common, `faulty` what faults do to them.
+//! Reading order: `connections`, `routes`, then `resources` (with `negotiation`, `perform` and the `webhooks` that it asks, `lists`, `watch`, and `proxy` for
+//! what kubelets, pods and services answer) and `paths`. `shared` is what all connections have in common, `faulty` what faults do to them.
 
 mod answers;
 mod connections;
@@ -17,6 +17,7 @@ mod resources;
 mod routes;
 mod shared;
 mod watch;
+mod webhooks;
 
 pub(crate) use self::connections::accept;
 pub(crate) use self::shared::Shared;

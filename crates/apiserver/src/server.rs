@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -24,6 +25,9 @@ use crate::serve::{self, Shared};
 use crate::storage::Store;
 
 mod bootstrap;
+
+/// How often a real server has etcd compact its history: its default.
+const COMPACTION_INTERVAL: Duration = Duration::from_mins(5);
 
 /// The options of a server.
 #[derive(Clone, Debug)]
@@ -75,10 +79,12 @@ pub struct Running {
     authority: Arc<Authority>,
     shared: Arc<Shared>,
     accepting: JoinHandle<()>,
+    compacting: JoinHandle<()>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.compacting.abort();
         self.accepting.abort();
     }
 }
@@ -207,6 +213,7 @@ impl Server {
             kubelet_client: Arc::new(authority.kubelet_client_config()?),
         });
         let acceptor = TlsAcceptor::from(Arc::new(config));
+        let compacting = tokio::spawn(compact(Arc::clone(&shared.store)));
         let accepting = tokio::spawn(serve::accept(listener, acceptor, Arc::clone(&shared)));
         Ok(Running {
             url: format!("https://{address}"),
@@ -215,7 +222,20 @@ impl Server {
             authority,
             shared,
             accepting,
+            compacting,
         })
+    }
+}
+
+/// Forgets the history but for the changes since the last time, so that watches and lists in pages expire as with a real server.
+async fn compact(store: Arc<Store>) {
+    let mut tick = tokio::time::interval(COMPACTION_INTERVAL);
+    let mut mark = 0;
+    loop {
+        tick.tick().await;
+        let mut state = store.lock();
+        state.compact_to(mark);
+        mark = state.version();
     }
 }
 

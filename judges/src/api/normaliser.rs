@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 pub(super) struct Normaliser {
     uids: BTreeMap<String, usize>,
     versions: BTreeMap<String, usize>,
+    /// Texts that differ from run to run, with their placeholders.
+    hidden: Vec<(String, String)>,
     names: Vec<(String, String)>,
     tokens: BTreeMap<String, usize>,
     addresses: BTreeMap<String, usize>,
@@ -49,6 +51,11 @@ fn number(seen: &mut BTreeMap<String, usize>, text: &str) -> usize {
 }
 
 impl Normaliser {
+    /// Replaces a text wherever it occurs.
+    pub(super) fn hide(&mut self, text: &str, placeholder: &str) {
+        self.hidden.push((text.to_owned(), placeholder.to_owned()));
+    }
+
     /// Returns an answer without what differs from run to run.
     pub(super) fn normalise(&mut self, mut answer: Value) -> Value {
         self.collect_generated_names(&answer);
@@ -135,7 +142,7 @@ impl Normaliser {
             _ => {}
         }
         let mut text = text.to_owned();
-        for (name, placeholder) in &self.names {
+        for (name, placeholder) in self.hidden.iter().chain(&self.names) {
             if text.contains(name.as_str()) {
                 text = text.replace(name.as_str(), placeholder);
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
@@ -14,6 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use super::client::{self, Client, Lines};
 use super::normaliser::Normaliser;
+use super::webhook::Webhook;
 use super::{Conversation, Step, USERS, at, fill};
 
 /// Longest wait for an answer or for one event.
@@ -84,6 +86,7 @@ impl From<hyper::Error> for StepError {
 /// Plays conversations with one server.
 pub struct Caller {
     client: Client,
+    webhook: Arc<Webhook>,
     compact: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
@@ -94,13 +97,15 @@ impl std::fmt::Debug for Caller {
 }
 
 impl Caller {
-    /// Makes a caller of a server; `compact` makes the server drop its history.
+    /// Makes a caller of a server, for conversations that configure a webhook; `compact` makes the server drop its history.
     pub fn new(
         endpoint: &Endpoint,
+        webhook: Arc<Webhook>,
         compact: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, client::Error> {
         Ok(Self {
             client: Client::new(endpoint.address, &endpoint.ca)?,
+            webhook,
             compact: Box::new(compact),
         })
     }
@@ -127,12 +132,20 @@ impl Caller {
 
     /// Plays a conversation; returns the normalised answers, without those of quiet steps.
     pub async fn play(&self, conversation: &Conversation) -> Result<Vec<Value>, PlayError> {
+        let mut normaliser = Normaliser::default();
+        normaliser.hide(&self.webhook.address().to_string(), "<webhook>");
+        normaliser.hide(self.webhook.authority(), "<authority>");
+        let mut variables = Map::new();
+        let url = format!("https://{}", self.webhook.address());
+        variables.insert("webhook".into(), json!(url));
+        variables.insert("port".into(), json!(self.webhook.address().port()));
+        variables.insert("authority".into(), json!(self.webhook.authority()));
         let mut session = Session {
             caller: self,
             sender: None,
-            variables: Map::new(),
+            variables,
             streams: BTreeMap::new(),
-            normaliser: Normaliser::default(),
+            normaliser,
         };
         let failed = |step, error| match error {
             StepError::Client(source) => PlayError::Request {
@@ -228,6 +241,9 @@ impl Session<'_> {
         if step.compact {
             (self.caller.compact)().map_err(StepError::Step)?;
             return Ok(None);
+        }
+        if let Some(asker) = &step.asked {
+            return Ok(Some(json!({"asked": self.caller.webhook.take(asker)})));
         }
         if let Some(name) = &step.read {
             return self.read(name, step).await.map(Some);

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use judges::api::{self, Caller, Endpoint};
+use judges::api::{self, Caller, Endpoint, Webhook};
 use programs::console::note;
 use programs::kubernetes::{self, SearchPath};
 use serde_json::Value;
@@ -57,7 +58,8 @@ async fn record(args: Args) -> anyhow::Result<()> {
         address: server.address(),
         ca: server.authority().to_owned(),
     };
-    let caller = Caller::new(&endpoint, move || {
+    let webhook = Webhook::start(&args.corpus.join("webhook.yaml")).await?;
+    let caller = Caller::new(&endpoint, Arc::new(webhook), move || {
         server::compact(etcd).map_err(|error| format!("{error:#}"))
     })?;
     server.wait_until_ready(&caller).await?;

@@ -8,4 +8,5 @@ mod fuzz;
 mod kubectl;
 mod proxy;
 mod scale;
+mod webhooks;
 mod writes;

@@ -1,6 +1,6 @@
 //! Admission: what the default admission plugins of a real server change in objects or refuse, before the objects are validated and stored.
 //!
-//! The plugins run in the order of the real server. Webhooks and admission policies are not called.
+//! The plugins run in the order of the real server. Admission policies and webhooks are modules of their own.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ mod runtime_class;
 mod service_account;
 mod taints;
 
-/// Lets the plugins change the object and refuse it.
+/// Lets the plugins change the object and refuse it. Webhooks come next, then [`check`].
 pub(crate) fn admit(
     state: &State,
     attempt: &Attempt<'_>,
@@ -53,13 +53,18 @@ pub(crate) fn admit(
     if new && attempt.is_enabled("StorageObjectInUseProtection") {
         add_protection_finalizer(storage, object);
     }
+    Ok(())
+}
+
+/// Refuses objects that all have changed who may.
+pub(crate) fn check(state: &State, attempt: &Attempt<'_>, object: &Value) -> Result<(), Failure> {
     if attempt.resource.group == "rbac.authorization.k8s.io" {
         escalation::check(state, attempt, object)?;
     }
-    if storage == "pods"
+    if attempt.resource.storage == "pods"
         && attempt.subresource.is_empty()
         && attempt.is_enabled("LimitRanger")
-        && new
+        && attempt.before.is_none()
     {
         limits::check(state, attempt, object)?;
     }

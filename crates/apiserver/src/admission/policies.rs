@@ -22,6 +22,8 @@ mod matching;
 mod meter;
 mod params;
 
+pub(crate) use self::evaluation::{request, versioned};
+
 /// Where policies are stored.
 pub(crate) const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
 /// Where their bindings are stored.
@@ -55,7 +57,7 @@ impl Operation {
     }
 
     /// Returns the kind of the request's options.
-    fn options(self) -> &'static str {
+    fn options_kind(self) -> &'static str {
         match self {
             Self::Create => "CreateOptions",
             Self::Update => "UpdateOptions",
@@ -73,8 +75,23 @@ pub(crate) struct Review<'a> {
     pub(crate) operation: Operation,
     /// The object after the write; `None` for a deletion.
     pub(crate) object: Option<&'a Value>,
+    /// The options of the request.
+    pub(crate) options: Options<'a>,
+}
+
+/// The options of a write, as far as admission sees them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Options<'a> {
     /// Whether nothing is written.
     pub(crate) dry_run: bool,
+    /// The field manager that the request names; empty where it names none.
+    pub(crate) field_manager: &'a str,
+    /// What becomes of unknown fields; empty where the request does not say.
+    pub(crate) field_validation: &'a str,
+    /// The `DeleteOptions` of a deletion.
+    pub(crate) deletion: Option<&'a Value>,
+    /// Whether the request names no object: the server has yet to make the name, or it deletes a collection.
+    pub(crate) unnamed: bool,
 }
 
 impl Review<'_> {
@@ -102,11 +119,25 @@ impl Review<'_> {
         }
     }
 
-    /// Returns the options of the request, as far as expressions look at them.
-    pub(super) fn options(&self) -> Value {
-        let mut options = json!({"apiVersion": "meta.k8s.io/v1", "kind": self.operation.options()});
-        if self.dry_run {
+    /// Returns the options of the request; a connection has none.
+    fn options(&self) -> Value {
+        if self.operation == Operation::Connect {
+            return Value::Null;
+        }
+        let given = &self.options;
+        let mut options = given.deletion.cloned().unwrap_or_else(|| json!({}));
+        options["apiVersion"] = json!("meta.k8s.io/v1");
+        options["kind"] = json!(self.operation.options_kind());
+        if given.dry_run {
             options["dryRun"] = json!(["All"]);
+        }
+        for (field, value) in [
+            ("fieldManager", given.field_manager),
+            ("fieldValidation", given.field_validation),
+        ] {
+            if !value.is_empty() {
+                options[field] = json!(value);
+            }
         }
         options
     }
@@ -217,6 +248,37 @@ pub(crate) fn check(state: &State, review: &Review<'_>) -> Result<Vec<String>, F
     }
 }
 
+/// Returns in which version these `MatchResources` match a write; `None` where they do not.
+pub(crate) fn matched_version(
+    state: &State,
+    review: &Review<'_>,
+    resources: &Value,
+) -> Option<String> {
+    matching::matches(state, review, resources).map(|matched| matched.version)
+}
+
+/// Returns whether a write meets all conditions, in the version in which a rule matches it; the error says why they cannot be evaluated.
+pub(crate) fn conditions(
+    state: &State,
+    review: &Review<'_>,
+    conditions: &Value,
+    version: &str,
+) -> Result<bool, String> {
+    if conditions.as_array().is_none_or(Vec::is_empty) {
+        return Ok(true);
+    }
+    room::work_on(are_small(conditions), || {
+        Evaluator::with(state, review.attempt.identity, |evaluator| {
+            let input = evaluation::Input {
+                version,
+                param: &Value::Null,
+                namespace: None,
+            };
+            evaluation::meets(evaluator, review, conditions, &input)
+        })
+    })
+}
+
 fn evaluate(
     state: &State,
     review: &Review<'_>,
@@ -230,7 +292,7 @@ fn evaluate(
         state.get("namespaces", "", review.attempt.namespace)
     };
     let variables = evaluation::Input {
-        matched,
+        version: &matched.version,
         param,
         namespace: namespace.map(|namespace| &**namespace),
     };

@@ -5,12 +5,14 @@
 use serde_json::Value;
 
 use super::policies::{BINDINGS, POLICIES};
+use super::webhooks::{MUTATING, VALIDATING};
 use crate::failure::Cause;
 use crate::registry::Resource;
 use crate::storage::DEFINITIONS;
 
 mod change;
 mod checks;
+mod clients;
 pub(crate) mod custom;
 pub(crate) mod definitions;
 mod diff;
@@ -22,6 +24,7 @@ mod pod;
 mod policies;
 mod resources;
 pub(crate) mod warnings;
+mod webhooks;
 mod workloads;
 
 /// Returns what is wrong with a new object.
@@ -93,6 +96,7 @@ fn contents(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
         | "clusterrolebindings.rbac.authorization.k8s.io" => kinds::binding(object, causes),
         POLICIES => policies::policy(object, causes),
         BINDINGS => policies::binding(spec, causes),
+        MUTATING | VALIDATING => webhooks::check(resource, object, causes),
         _ => {}
     }
 }

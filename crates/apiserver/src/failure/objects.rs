@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::cause::Cause;
-use super::{Failure, Subject};
+use super::{Failure, Special, Subject};
 
 impl Failure {
     /// Makes a 403 with the reason of an authorizer or an admission plugin.
@@ -80,7 +80,7 @@ impl Failure {
     /// Makes a 410 for a page at a version that is no longer in the history. The token continues the list at the newest version.
     pub(crate) fn expired_page(continue_token: String) -> Self {
         Self {
-            continue_token: Some(continue_token.into()),
+            special: Some(Box::new(Special::Continue(continue_token))),
             ..Self::expired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
             )

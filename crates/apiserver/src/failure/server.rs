@@ -1,8 +1,8 @@
 //! Refusals that are not about an object: of users, of this server, and of backends behind it.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Failure, Subject};
+use super::{Failure, Special, Subject};
 
 impl Failure {
     /// Makes a 401.
@@ -75,6 +75,19 @@ impl Failure {
         failure.details["causes"] =
             json!([{"reason": "UnexpectedServerResponse", "message": text}]);
         failure
+    }
+
+    /// Makes the refusal of a webhook, which chooses its status.
+    pub(crate) fn of_webhook(code: u16, message: String, status: Value) -> Self {
+        Self {
+            special: Some(Box::new(Special::Status(status))),
+            ..Self::new(code, "", message)
+        }
+    }
+
+    /// Makes the failure of a request that is performed again when its webhooks have answered. No client sees it.
+    pub(crate) fn unanswered() -> Self {
+        Self::internal("a webhook has not answered yet")
     }
 
     /// Makes a 503.

@@ -2,7 +2,8 @@
 //!
 //! `corpus/facts/protobuf.json` says which number is which field. It is made from the tags of the Go types and has, per message and field
 //! number, the JSON name, the kind and flags (`i` inlined, `p` may be left out even when it is zero, `o` left out of JSON when it is zero).
-//! Kinds: `#message`, `[` list of, `{` map to, `(` message that is a list, or a scalar.
+//! Kinds: `#message`, `[` list of, `{` map to, `(` message that is a list, `|message` that or something simpler (parts of schemas), or a
+//! scalar.
 
 use std::sync::LazyLock;
 
@@ -16,6 +17,8 @@ static FACTS: LazyLock<Value> = LazyLock::new(|| {
 
 /// Prefix of every body.
 const MAGIC: &[u8] = b"k8s\0";
+/// Schemas within definitions of custom resources.
+const SCHEMA: &str = "#apiextensions/v1.JSONSchemaProps";
 /// Deepest nesting that is decoded.
 const MAX_DEPTH: usize = 100;
 
@@ -209,6 +212,12 @@ fn value(kind: &str, wire: &Wire<'_>, depth: usize) -> Result<Value, Error> {
         };
         return message(name, bytes, depth + 1).map(Value::Object);
     }
+    if let Some(name) = kind.strip_prefix('|') {
+        let Wire::Bytes(bytes) = wire else {
+            return Err(Error::Malformed);
+        };
+        return alternative(name, bytes, depth + 1);
+    }
     if let Some(item) = kind.strip_prefix('(') {
         let Wire::Bytes(bytes) = wire else {
             return Err(Error::Malformed);
@@ -220,6 +229,10 @@ fn value(kind: &str, wire: &Wire<'_>, depth: usize) -> Result<Value, Error> {
     Ok(match (kind, wire) {
         ("bool", Wire::Number(number)) => json!(*number != 0),
         ("int", Wire::Number(number)) => json!(*number as i64),
+        // Go writes whole numbers without a fraction
+        ("double", Wire::Double(number)) if number.fract() == 0.0 && number.abs() < 1e15 => {
+            json!(*number as i64)
+        }
         ("double", Wire::Double(number)) => json!(number),
         ("string", Wire::Bytes(bytes)) => json!(string(bytes)?),
         ("bytes", Wire::Bytes(bytes)) => {
@@ -251,6 +264,26 @@ fn value(kind: &str, wire: &Wire<'_>, depth: usize) -> Result<Value, Error> {
         }
         _ => return Err(Error::Malformed),
     })
+}
+
+/// Decodes what is a schema or something simpler. Which of its forms it has depends on the type: the first field is the schema, or, where
+/// the second one is, whether any value is allowed; the second field may also be a list of schemas or of names.
+fn alternative(name: &str, bytes: &[u8], depth: usize) -> Result<Value, Error> {
+    let (mut found, mut list) = (Value::Null, Vec::new());
+    for field in Fields(bytes) {
+        match (name, field?) {
+            ("JSONSchemaPropsOrBool", (1, Wire::Number(allows))) if found.is_null() => {
+                found = json!(allows != 0);
+            }
+            ("JSONSchemaPropsOrBool", (2, wire)) | (_, (1, wire)) => {
+                found = value(SCHEMA, &wire, depth)?;
+            }
+            ("JSONSchemaPropsOrArray", (2, wire)) => list.push(value(SCHEMA, &wire, depth)?),
+            (_, (2, wire)) => list.push(value("string", &wire, depth)?),
+            _ => {}
+        }
+    }
+    Ok(if list.is_empty() { found } else { json!(list) })
 }
 
 /// Returns the last value of a field of a message.
@@ -317,98 +350,4 @@ fn duration(nanoseconds: i64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    /// Encodes a field of bytes.
-    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-        let mut out = vec![number << 3 | 2, bytes.len() as u8];
-        out.extend(bytes);
-        out
-    }
-
-    fn body(version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
-        let meta = [field(1, version.as_bytes()), field(2, kind.as_bytes())].concat();
-        [MAGIC.to_vec(), field(1, &meta), field(2, raw)].concat()
-    }
-
-    #[test]
-    fn a_config_map_is_read() {
-        let entry = [field(1, b"a"), field(2, b"b")].concat();
-        let created = field(8, &[]);
-        let meta = [field(1, b"c"), field(2, b""), created].concat();
-        let raw = [field(1, &meta), field(2, &entry)].concat();
-        assert_eq!(
-            decode(&body("v1", "ConfigMap", &raw)),
-            Ok(
-                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}})
-            )
-        );
-    }
-
-    #[test]
-    fn zeros_that_somebody_gave_stay() {
-        // replicas, an optional number, and an inlined volume source
-        let spec = [0x08, 0x00];
-        let raw = field(2, &spec);
-        assert_eq!(
-            decode(&body("apps/v1", "Deployment", &raw)).unwrap()["spec"],
-            json!({"replicas": 0})
-        );
-        let volume = [field(1, b"v"), field(2, &field(2, &[]))].concat();
-        let raw = field(2, &field(1, &volume));
-        assert_eq!(
-            decode(&body("v1", "Pod", &raw)).unwrap()["spec"]["volumes"],
-            json!([{"name": "v", "emptyDir": {}}])
-        );
-    }
-
-    #[rstest]
-    #[case(b"json", Error::NoMagic)]
-    #[case(b"k8s\0\x0a\xff", Error::Malformed)]
-    #[case(b"k8s\0", Error::UnknownKind { version: String::new(), kind: String::new() })]
-    fn what_cannot_be_read_is_refused(#[case] bytes: &[u8], #[case] error: Error) {
-        assert_eq!(decode(bytes), Err(error));
-    }
-
-    #[rstest]
-    #[case(0, "0s")]
-    #[case(90_000_000_000, "1m30s")]
-    #[case(3_600_000_000_000, "1h0m0s")]
-    #[case(1_500_000, "1.5ms")]
-    #[case(-2_500_000_000, "-2.5s")]
-    fn durations_are_written_as_in_go(#[case] nanoseconds: i64, #[case] text: &str) {
-        assert_eq!(duration(nanoseconds), text);
-    }
-
-    mod fuzz {
-        use super::*;
-
-        #[test]
-        fn no_message_stops_the_reader() {
-            let label = field(11, &[field(1, b"app"), field(2, b"a")].concat());
-            let meta = [field(1, b"name"), field(3, b"ns"), label].concat();
-            let amount = [field(1, b"cpu"), field(2, &field(1, b"1500m"))].concat();
-            let resources = field(8, &field(1, &amount));
-            let container = [field(1, b"app"), field(2, b"image"), resources].concat();
-            let raw = [field(1, &meta), field(2, &field(2, &container))].concat();
-            let seed = body("v1", "Pod", &raw);
-            assert!(decode(&seed).is_ok(), "{:?}", decode(&seed));
-            ::fuzz::run(file!(), |input| {
-                let mut message = seed.clone();
-                for _ in 0..input.int_in_range(0..=8)? {
-                    let at = input.choose_index(message.len())?;
-                    match input.int_in_range(0..=3)? {
-                        0 => message.truncate(at.max(MAGIC.len())),
-                        1 => message.insert(at, input.arbitrary()?),
-                        _ => message[at] = input.arbitrary()?,
-                    }
-                }
-                drop(decode(&message));
-                Ok(())
-            });
-        }
-    }
-}
+mod tests;

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::answers::{Body, json_response, refusal, respond_with, text_body};
 use super::negotiation::{negotiate, wants_yaml};
-use super::perform::perform;
+use super::perform::{perform, with_webhooks};
 use super::requests::{LARGEST_BODY, text_header};
 use super::shared::Shared;
 use super::watch::watch;
@@ -21,7 +21,8 @@ use crate::access::authz::{self, Attributes};
 use crate::access::identity::Identity;
 use crate::access::target::Target;
 use crate::admission::attempt::Attempt;
-use crate::admission::policies::{self, Operation, Review};
+use crate::admission::policies::{self, Operation, Options, Review};
+use crate::admission::webhooks::{self, Calls, Invocations};
 use crate::failure::{Failure, Subject};
 use crate::faults::Effects;
 use crate::objects::events;
@@ -45,11 +46,14 @@ pub(super) async fn serve_resource(
     let effects = request.extensions().get::<Arc<Effects>>().cloned();
     check_verb(&resource, &target, verb)?;
     if proxy::answers(&target) {
-        check_connection(shared, identity, &target, query, &resource)?;
+        let calls = Calls::default();
+        let check = || check_connection(shared, identity, &target, query, &resource, &calls);
+        with_webhooks(&calls, check).await?;
         return proxy::proxy(shared, request, &target).await;
     }
     let (parts, body) = request.into_parts();
     let (content_type, body) = read_body(&parts, body, &resource).await?;
+    let calls = Calls::default();
     let request = Request {
         identity,
         disabled: &shared.disabled_admission,
@@ -63,11 +67,13 @@ pub(super) async fn serve_resource(
             ""
         },
         name: target.name,
+        unnamed: false,
         query,
         body: &body,
         content_type,
         user_agent: text_header(&parts, &header::USER_AGENT),
         effects: effects.as_deref(),
+        calls: &calls,
     };
     let include = query.get("includeObject").map_or("", String::as_str);
     let accept = text_header(&parts, &header::ACCEPT);
@@ -109,16 +115,17 @@ pub(super) async fn serve_resource(
     Ok(json_response(code, &body, &warnings))
 }
 
-/// Asks the admission policies whether a user may connect to a pod, a service or a node.
+/// Asks the admission policies and the webhooks whether a user may connect to a pod, a service or a node.
 fn check_connection(
     shared: &Shared,
     identity: &Identity,
     target: &Target<'_>,
     query: &HashMap<String, String>,
     resource: &Resource,
+    calls: &Calls,
 ) -> Result<(), Failure> {
     let state = shared.store.lock();
-    if !policies::has_bindings(&state) {
+    if !policies::has_bindings(&state) && !webhooks::are_there(&state) {
         return Ok(());
     }
     let mut options = json!({"apiVersion": "v1"});
@@ -145,11 +152,21 @@ fn check_connection(
     let review = Review {
         attempt,
         operation: Operation::Connect,
-        object: Some(&options),
-        dry_run: false,
+        object: None,
+        options: Options::default(),
     };
     // nothing shows warnings about a connection
-    policies::check(&state, &review).map(|_| ())
+    let mut invocations = Invocations::default();
+    let changed = Some(&mut options);
+    webhooks::mutate(&state, calls, &review, changed, &mut invocations, &|_| {
+        Ok(())
+    })?;
+    let review = Review {
+        object: Some(&options),
+        ..review
+    };
+    policies::check(&state, &review)?;
+    webhooks::validate(&state, calls, &review).map(|_| ())
 }
 
 /// Reads the body of a request; returns it with the type of its contents. Protobuf becomes JSON.

@@ -223,6 +223,18 @@ impl State {
         self.stored_without_defaults.contains(key)
     }
 
+    /// Drops the history up to a version.
+    pub(crate) fn compact_to(&mut self, version: u64) {
+        while let Some(change) = self
+            .history
+            .pop_front_if(|oldest| oldest.version <= version)
+        {
+            self.texts -= change.object.size();
+            self.note_dropped(change);
+        }
+        self.compacted = self.compacted.max(version);
+    }
+
     /// Drops the whole history.
     pub(crate) fn compact(&mut self) {
         for change in std::mem::take(&mut self.history) {

@@ -108,6 +108,23 @@ fn history_beyond_the_limit_is_gone() {
 }
 
 #[test]
+fn a_compaction_keeps_what_came_after_it() {
+    let store = Store::new(10);
+    let mut state = store.lock();
+    for name in ["a", "b", "c"] {
+        state.put(Key::new("pods", "x", name), object(name));
+    }
+    let newest = state.version();
+    state.compact_to(newest - 1);
+    assert_eq!(state.compacted(), newest - 1);
+    assert!(state.changes_after("pods", newest - 2).is_none());
+    assert_eq!(state.changes_after("pods", newest - 1).unwrap().count(), 1);
+    // an earlier mark takes nothing back
+    state.compact_to(1);
+    assert_eq!(state.compacted(), newest - 1);
+}
+
+#[test]
 fn what_is_forgotten_of_one_resource_is_no_loss_to_another() {
     let store = Store::new(2);
     let mut state = store.lock();

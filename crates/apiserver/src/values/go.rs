@@ -26,3 +26,32 @@ pub(crate) fn go_text(value: &Value) -> String {
         other => other.to_string(),
     }
 }
+
+/// Go's name for the type of an object's first fields.
+const TYPE_META: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+/// Returns the type of a value, as Go's decoder names it.
+pub(crate) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Returns the decoder's message about a value that is no object.
+pub(crate) fn not_an_object(value: &Value) -> String {
+    format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type {TYPE_META}",
+        go_type(value)
+    )
+}
+
+/// Returns the decoder's message about an unknown kind.
+pub(crate) fn not_registered(api_version: &str, kind: &str) -> String {
+    format!(
+        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+    )
+}

@@ -2,6 +2,8 @@
 
 use jiff::Timestamp;
 
+use super::draws;
+
 /// The layout of `metav1.Time`, as refusals show it.
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
 /// The layout of `metav1.MicroTime`: exactly six digits after the decimal point.
@@ -157,7 +159,7 @@ fn zone<'a>(rest: &mut &'a str) -> Result<(), TimeError<'a>> {
 
 /// Returns the present time in the format of the API.
 pub(crate) fn now() -> String {
-    instant(Timestamp::now())
+    instant(draws::time())
 }
 
 /// Returns a time in the format of the API.

@@ -1,9 +1,12 @@
 //! Binding of pods to nodes.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::request::{Answer, Request};
 use crate::admission::policies::Operation;
+use crate::admission::webhooks;
 use crate::failure::{Failure, Subject};
 use crate::storage::{Key, State};
 use crate::values::pods;
@@ -18,15 +21,19 @@ const TOPOLOGY: [&str; 2] = [
 impl Request<'_> {
     /// Binds a pod to a node.
     pub(crate) fn bind(&self, state: &mut State) -> Result<Answer, Failure> {
-        let binding = self.parse()?;
-        let name = binding["metadata"]["name"].as_str().unwrap_or_default();
+        let mut binding = self.parse()?;
+        let name = binding["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let name = name.as_str();
         if !self.name.is_empty() && self.name != name {
             return Err(Failure::bad_request(
                 "name in URL does not match name in Binding object",
             ));
         }
         let pod_request = Request { name, ..*self };
-        let node = target_node(&binding)?;
+        target_node(&binding)?;
         let subject = Subject {
             group: "",
             resource: "pods",
@@ -37,13 +44,17 @@ impl Request<'_> {
             .ok_or_else(|| Failure::not_found(&subject))?;
         check_preconditions(&subject, &binding["metadata"], before)?;
         check_is_free(name, before)?;
-        let warnings = self.ask_policies(
+        let before = Arc::clone(before);
+        self.complete_binding(state, &mut binding);
+        let warnings = self.ask_all(
             state,
             pod_request.attempt(None),
             Operation::Create,
-            Some(&binding),
+            Some(&mut binding),
+            None,
         )?;
-        let mut pod = Value::clone(before);
+        let node = target_node(&binding)?;
+        let mut pod = Value::clone(&before);
         place(state, &mut pod, node, &binding["metadata"]);
         if !pod_request.dry_run() {
             state.put(Key::new("pods", self.namespace, name), pod);
@@ -52,6 +63,19 @@ impl Request<'_> {
             warnings,
             ..Answer::success()
         })
+    }
+}
+
+impl Request<'_> {
+    /// Adds to a binding what webhooks see of it besides its body.
+    fn complete_binding(&self, state: &State, binding: &mut Value) {
+        if !webhooks::are_there(state) {
+            return;
+        }
+        binding["metadata"]["namespace"] = json!(self.namespace);
+        if let Ok(request) = self.for_subresource_kind() {
+            request.track(None, binding);
+        }
     }
 }
 

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::request::Request;
 use crate::failure::{Cause, Failure, Subject};
 use crate::registry;
+use crate::values::go::not_an_object;
+pub(super) use crate::values::go::{go_type, not_registered};
 
-/// Go's name for the type of an object's first fields.
-const TYPE_META: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 /// Longest name of a field manager, in bytes.
 const LONGEST_MANAGER: usize = 128;
 /// Longest part of a body that a refusal repeats, in bytes.
@@ -48,18 +48,6 @@ pub(super) fn go_json_error(body: &[u8], error: &serde_json::Error) -> String {
         .copied()
         .map_or(' ', char::from);
     format!("invalid character {letter:?} looking for beginning of value")
-}
-
-/// Returns the type of a value, as Go's decoder names it.
-pub(super) fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// Returns a YAML error without its position, similar to that of Go's decoder.
@@ -101,10 +89,7 @@ impl Request<'_> {
         match parsed {
             Value::Object(_) => Ok(parsed),
             Value::Null => Ok(json!({})),
-            other => Err(unrecognized(format!(
-                "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type {TYPE_META}",
-                go_type(&other)
-            ))),
+            other => Err(unrecognized(not_an_object(&other))),
         }
     }
 
@@ -263,13 +248,6 @@ impl Request<'_> {
         }
         self.check_name_and_namespace(configuration)
     }
-}
-
-/// Returns the decoder's message about an unknown kind.
-pub(super) fn not_registered(api_version: &str, kind: &str) -> String {
-    format!(
-        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
-    )
 }
 
 /// Returns the resource version that an object names, 0 for none.

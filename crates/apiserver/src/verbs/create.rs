@@ -12,6 +12,7 @@ use crate::failure::{Failure, Subject};
 use crate::objects::events;
 use crate::schema::shape;
 use crate::storage::State;
+use crate::values::draws;
 use crate::values::names::suffix;
 use crate::values::times::now;
 
@@ -65,15 +66,27 @@ impl Request<'_> {
         };
         named.check_place(state)?;
         if object["metadata"]["uid"].as_str().is_none_or(str::is_empty) || !self.is_subresource() {
-            object["metadata"]["uid"] = json!(uuid::Uuid::new_v4().to_string());
+            object["metadata"]["uid"] = json!(draws::id().to_string());
         }
         object["metadata"]["creationTimestamp"] = json!(now());
         let attempt = named.attempt(None);
-        plugins::admit(state, &attempt, &mut object)?;
+        // a real server names and numbers an object after it was changed
+        let hidden: &[&str] = if is_generated {
+            &["uid", "creationTimestamp", "name"]
+        } else {
+            &["uid", "creationTimestamp"]
+        };
+        let unnamed = Request {
+            unnamed: is_generated,
+            ..named
+        };
+        let told = unnamed.change(state, &attempt, Operation::Create, &mut object, hidden);
+        warnings.extend(told.map_err(|failure| failure.after_all(&warnings))?);
         strategy::prepare_create(self.resource, state, &mut object)?;
         certificates::prepare_create(self.resource, self.identity, &mut object);
         self.tidy(&mut object);
-        self.validate_new(&object)?;
+        let valid = self.validate_new(&object);
+        valid.map_err(|failure| failure.after_all(&warnings))?;
         let version = given_version(&object)?;
         if created_by == CreatedBy::Post && version > 0 {
             return Err(Failure::internal_without_reason(
@@ -86,7 +99,7 @@ impl Request<'_> {
         }
         warnings.extend(validation::warnings::of(self.resource, None, &object));
         let asked = named.ask_policies(state, attempt, Operation::Create, Some(&object));
-        warnings.extend(asked.map_err(|failure| failure.after(&warnings))?);
+        warnings.extend(asked.map_err(|failure| failure.after_all(&warnings))?);
         warnings.extend(extent::check(self.ignored, self.resource, "", &object)?);
         named.check_name_is_free(state, is_generated)?;
         plugins::charge(state, &attempt, &object, self.dry_run())?;

@@ -11,10 +11,15 @@ use super::deletion::has_finalizers;
 use super::request::{Answer, Request};
 use crate::admission::plugins;
 use crate::admission::policies::{self, Operation};
-use crate::failure::{self, Cause, Failure, Subject};
+use crate::admission::webhooks;
+use crate::failure::{self, Failure, Subject};
 use crate::storage::{DEFINITIONS, Key, State};
 use crate::values::times::{instant, now};
 use crate::verbs::deletion::{count, mark_for_deletion};
+
+mod options;
+
+pub(super) use self::options::Options;
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
@@ -42,84 +47,6 @@ const RETURNS_OBJECT: &[&str] = &[
 
 /// Kinds whose dependents are orphaned by default.
 const ORPHANED_BY_DEFAULT: &[&str] = &["replicationcontrollers", "jobs.batch"];
-
-/// The options of a deletion.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Options {
-    /// Grace period in seconds; `None` takes that of the object.
-    pub(super) grace: Option<i64>,
-    /// `Orphan`, `Background`, `Foreground` or empty.
-    pub(super) propagation: String,
-    /// The older form of `propagation`.
-    pub(super) orphan: Option<bool>,
-    /// Unique id that the object must have.
-    pub(super) uid: Option<String>,
-    /// Resource version that the object must have.
-    pub(super) version: Option<String>,
-    /// Whether nothing is written.
-    pub(super) dry_run: bool,
-}
-
-impl Options {
-    /// Parses and checks `DeleteOptions`.
-    pub(super) fn parse(given: &Value) -> Result<Self, Failure> {
-        let options = Self::parse_unchecked(given);
-        options.check(given)?;
-        Ok(options)
-    }
-
-    /// Parses `DeleteOptions` without checking them.
-    pub(super) fn parse_unchecked(given: &Value) -> Self {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        Self {
-            grace: given["gracePeriodSeconds"].as_i64(),
-            propagation: text(&given["propagationPolicy"]).unwrap_or_default(),
-            orphan: given["orphanDependents"].as_bool(),
-            uid: text(&given["preconditions"]["uid"]),
-            version: text(&given["preconditions"]["resourceVersion"]),
-            dry_run: given["dryRun"]
-                .as_array()
-                .is_some_and(|list| list.iter().any(|item| item == "All")),
-        }
-    }
-
-    /// Refuses options that are not valid; `given` are the options as written.
-    pub(super) fn check(&self, given: &Value) -> Result<(), Failure> {
-        let mut causes = Vec::new();
-        if self.orphan.is_some() && !self.propagation.is_empty() {
-            causes.push(Cause::invalid(
-                "propagationPolicy",
-                &json!(self.propagation),
-                "orphanDependents and deletionPropagation cannot be both set",
-            ));
-        }
-        let known = ["Foreground", "Background", "Orphan"];
-        if !self.propagation.is_empty() && !known.contains(&self.propagation.as_str()) {
-            causes.push(Cause::unsupported(
-                "propagationPolicy",
-                &json!(self.propagation),
-                &["Foreground", "Background", "Orphan", "nil"].map(str::to_owned),
-            ));
-        }
-        let dry_run = &given["dryRun"];
-        if dry_run
-            .as_array()
-            .is_some_and(|list| list.iter().any(|item| item != "All"))
-        {
-            let all = ["All".to_owned()];
-            causes.push(Cause::unsupported("dryRun", dry_run, &all));
-        }
-        if causes.is_empty() {
-            return Ok(());
-        }
-        let subject = Subject {
-            group: "meta.k8s.io",
-            resource: "DeleteOptions",
-            name: "",
-        };
-        Err(Failure::invalid(&subject, &causes))
-    }
-}
 
 impl Request<'_> {
     /// Deletes an object, or marks it when it has a grace period or finalizers.
@@ -238,16 +165,27 @@ impl Request<'_> {
         self.check_preconditions(&before, options)?;
         plugins::check_delete(&self.attempt(Some(&before)), &before)?;
         // an eviction is asked about as such
-        let warnings = if self.subresource.is_empty() && policies::has_bindings(state) {
-            let shown = self.in_requested_version(&before);
-            let attempt = self.attempt(Some(&shown));
-            self.ask_policies(state, attempt, Operation::Delete, None)?
-        } else {
-            Vec::new()
-        };
+        let warnings = self.ask_before_deletion(state, &before, options)?;
         let mut answer = self.delete_admitted(state, options, &before);
         answer.warnings.extend(warnings);
         Ok(answer)
+    }
+
+    /// Asks admission about a deletion. An eviction was asked about as such.
+    fn ask_before_deletion(
+        &self,
+        state: &State,
+        before: &Value,
+        options: &Options,
+    ) -> Result<Vec<String>, Failure> {
+        let concerns_someone = policies::has_bindings(state) || webhooks::are_there(state);
+        if !self.subresource.is_empty() || !concerns_someone {
+            return Ok(Vec::new());
+        }
+        let shown = self.in_requested_version(before);
+        let attempt = self.attempt(Some(&shown));
+        let given = options.shown();
+        self.ask_all(state, attempt, Operation::Delete, None, Some(&given))
     }
 
     /// Deletes an object that admission lets go.
@@ -369,6 +307,16 @@ impl Request<'_> {
         ORPHANED_BY_DEFAULT.contains(&self.resource.storage.as_str())
     }
 
+    /// Returns the same request about one object.
+    fn about<'r>(&'r self, key: &'r Key) -> Request<'r> {
+        Request {
+            namespace: &key.namespace,
+            name: &key.name,
+            unnamed: true,
+            ..*self
+        }
+    }
+
     /// Deletes all selected objects.
     pub(crate) fn delete_collection(&self, state: &mut State) -> Result<Answer, Failure> {
         let filter = self.filter()?;
@@ -379,13 +327,21 @@ impl Request<'_> {
             .map(|(key, _)| key.clone())
             .collect();
         let answer = self.list(state)?;
-        for key in keys {
-            Request {
-                namespace: &key.namespace,
-                name: &key.name,
-                ..*self
+        if webhooks::are_there(state) {
+            // all are asked before the first object goes, because a request that waits for an answer is performed again
+            let mut unanswered = None;
+            for key in &keys {
+                let request = self.about(key);
+                let before = Arc::clone(request.existing(state)?);
+                let asked = request.ask_before_deletion(state, &before, &options);
+                unanswered = asked.err().filter(|_| self.calls.are_open()).or(unanswered);
             }
-            .delete_with(state, &options)?;
+            if let Some(unanswered) = unanswered {
+                return Err(unanswered);
+            }
+        }
+        for key in &keys {
+            self.about(key).delete_with(state, &options)?;
         }
         Ok(answer)
     }

@@ -26,15 +26,16 @@ impl Request<'_> {
     pub(crate) fn evict(&self, state: &mut State) -> Result<Answer, Failure> {
         let mut eviction = self.parse()?;
         self.check_eviction(&mut eviction)?;
-        let mut options = Options::parse_unchecked(&eviction["deleteOptions"]);
-        options.dry_run |= self.dry_run();
         let pod = Arc::clone(self.existing(state)?);
-        let warnings = self.ask_policies(
+        let warnings = self.ask_all(
             state,
             self.attempt(None),
             Operation::Create,
-            Some(&eviction),
+            Some(&mut eviction),
+            None,
         )?;
+        let mut options = Options::parse_unchecked(&eviction["deleteOptions"]);
+        options.dry_run |= self.dry_run();
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
         let ends = pod["metadata"]["deletionTimestamp"].is_string();
         if !ends && !["Succeeded", "Failed", "Pending"].contains(&phase) {

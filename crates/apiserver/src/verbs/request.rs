@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use crate::access::identity::Identity;
 use crate::admission::attempt::Attempt;
 use crate::admission::extent::Ignored;
+use crate::admission::policies::Options;
+use crate::admission::webhooks::Calls;
 use crate::failure::{Failure, Subject};
 use crate::faults::Effects;
 use crate::objects::{apply, custom, events};
@@ -27,12 +29,16 @@ pub(crate) struct Request<'a> {
     pub(crate) subresource: &'a str,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
+    /// Whether admission sees no name: the server has yet to make it, or the object is one of a collection.
+    pub(crate) unnamed: bool,
     pub(crate) query: &'a HashMap<String, String>,
     pub(crate) body: &'a [u8],
     pub(crate) content_type: &'a str,
     pub(crate) user_agent: &'a str,
     /// What faults do to the request.
     pub(crate) effects: Option<&'a Effects>,
+    /// The calls of webhooks that the request needs.
+    pub(crate) calls: &'a Calls,
 }
 
 /// The answer to a request.
@@ -91,6 +97,17 @@ impl Request<'_> {
             identity: self.identity,
             before,
             disabled: self.disabled,
+        }
+    }
+
+    /// Returns the options of the write as admission sees them.
+    pub(super) fn options(&self) -> Options<'_> {
+        Options {
+            dry_run: self.dry_run(),
+            field_manager: self.parameter("fieldManager"),
+            field_validation: self.parameter("fieldValidation"),
+            deletion: None,
+            unnamed: self.unnamed,
         }
     }
 

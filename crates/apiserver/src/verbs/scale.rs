@@ -130,12 +130,8 @@ impl Request<'_> {
             );
             return Err(subresource_request.invalid(&scale, &[cause]));
         }
-        warnings.extend(self.ask_policies(
-            state,
-            self.attempt(Some(before)),
-            Operation::Update,
-            Some(&scale),
-        )?);
+        warnings.extend(self.change_scale(state, before, &mut scale)?);
+        let number = scale["spec"]["replicas"].as_i64().unwrap_or_default();
         let existing = self.object_before_write(state)?;
         let mut object = self.in_requested_version(&existing);
         for field in ["resourceVersion", "uid"] {
@@ -153,6 +149,17 @@ impl Request<'_> {
             place = &mut place[step];
         }
         *place = json!(number);
+        // those who may refuse it see both scales as they are read
+        let (was, mut will_be) = (self.scale_of(&existing), self.scale_of(&object));
+        for field in ["resourceVersion", "uid"] {
+            copy(&existing["metadata"], &mut will_be["metadata"], field);
+        }
+        warnings.extend(self.ask_policies(
+            state,
+            self.attempt(Some(&was)),
+            Operation::Update,
+            Some(&will_be),
+        )?);
         let mut answer = self.keep(state, &existing, object, warnings)?;
         answer.body = self.scale_of(&answer.body);
         Ok(answer)

@@ -10,7 +10,7 @@ use super::deletion::has_finalizers;
 use super::request::{Answer, Request};
 use crate::admission::policies::Operation;
 use crate::admission::validation::{self, custom, meta};
-use crate::admission::{extent, plugins, strategy};
+use crate::admission::{extent, strategy};
 use crate::failure::{Cause, Failure};
 use crate::objects::apply::keep_times;
 use crate::objects::events;
@@ -123,7 +123,8 @@ impl Request<'_> {
         }
         object["apiVersion"] = before["apiVersion"].clone();
         let attempt = self.attempt(Some(before));
-        plugins::admit(state, &attempt, &mut object)?;
+        let told = self.change(state, &attempt, Operation::Update, &mut object, &[]);
+        warnings.extend(told.map_err(|failure| failure.after_all(&warnings))?);
         let given = certificates::given(self.resource, &object);
         strategy::prepare_update(self.resource, state, self.subresource, before, &mut object)?;
         certificates::prepare_update(self.resource, self.subresource, before, &given, &mut object);
@@ -142,7 +143,7 @@ impl Request<'_> {
             &object,
         ));
         if !causes.is_empty() {
-            return Err(self.invalid(&object, &causes));
+            return Err(self.invalid(&object, &causes).after_all(&warnings));
         }
         if self.resource.custom.is_some() {
             warnings.extend(meta::finalizer_warnings(Some(before), &object));
@@ -163,7 +164,7 @@ impl Request<'_> {
         // a scale is asked about as such, before it becomes a change of the object
         if self.subresource != "scale" {
             let asked = self.ask_policies(state, attempt, Operation::Update, Some(&object));
-            warnings.extend(asked.map_err(|failure| failure.after(&warnings))?);
+            warnings.extend(asked.map_err(|failure| failure.after_all(&warnings))?);
         }
         keep_times(before, &mut object);
         let stored = self.existing(state)?;

@@ -8,7 +8,6 @@ use serde_json::{Value as Json, json};
 use super::Review;
 use super::authorizer::{self, RequestResource};
 use super::expressions::{self, Evaluator, Unevaluated};
-use super::matching::Matched;
 use crate::values::fields::copy;
 
 /// What all expressions of a policy may cost for one write, and what its match conditions may cost, in the units of a real server.
@@ -43,7 +42,7 @@ impl Denial {
 /// What expressions see besides the write.
 pub(super) struct Input<'a> {
     /// The version in which the policy sees the resource.
-    pub(super) matched: &'a Matched,
+    pub(super) version: &'a str,
     /// The parameter, or `Null`.
     pub(super) param: &'a Json,
     /// The namespace of the object.
@@ -65,10 +64,7 @@ pub(super) fn denials(
             Vec::new()
         }
     };
-    set_variables(evaluator, review, input);
-    evaluator.set("namespaceObject", Value::Null);
-    evaluator.set_budget(BUDGET_OF_CONDITIONS);
-    match meets_conditions(evaluator, &spec["matchConditions"]) {
+    match meets(evaluator, review, &spec["matchConditions"], input) {
         Ok(true) => {}
         Ok(false) => return Vec::new(),
         Err(why) => return on_error(why),
@@ -114,6 +110,19 @@ pub(super) fn denials(
     denials
 }
 
+/// Returns whether a write meets all conditions. The other variables are set afterwards.
+pub(super) fn meets(
+    evaluator: &mut Evaluator<'_>,
+    review: &Review<'_>,
+    conditions: &Json,
+    input: &Input<'_>,
+) -> Result<bool, String> {
+    set_variables(evaluator, review, input);
+    evaluator.set("namespaceObject", Value::Null);
+    evaluator.set_budget(BUDGET_OF_CONDITIONS);
+    meets_conditions(evaluator, conditions)
+}
+
 fn text(value: &Json) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -122,12 +131,15 @@ fn set_variables(evaluator: &mut Evaluator<'_>, review: &Review<'_>, input: &Inp
     let attempt = &review.attempt;
     let object = |object: Option<&Json>| {
         object.map_or(Value::Null, |object| {
-            expressions::value(&versioned(review, input, object))
+            expressions::value(&versioned(review, input.version, object))
         })
     };
     evaluator.set("object", object(review.object));
     evaluator.set("oldObject", object(attempt.before));
-    evaluator.set("request", expressions::value(&request(review, input)));
+    evaluator.set(
+        "request",
+        expressions::value(&request(review, input.version)),
+    );
     evaluator.set("params", expressions::value(input.param));
     let of_request = RequestResource {
         group: &attempt.resource.group,
@@ -139,12 +151,12 @@ fn set_variables(evaluator: &mut Evaluator<'_>, review: &Review<'_>, input: &Inp
     evaluator.set("authorizer", authorizer::value(of_request));
 }
 
-/// Returns an object with the version and kind that the policy asks for.
-fn versioned(review: &Review<'_>, input: &Input<'_>, object: &Json) -> Json {
+/// Returns an object in the version in which a rule matches it, with its kind.
+pub(crate) fn versioned(review: &Review<'_>, matched: &str, object: &Json) -> Json {
     let mut object = object.clone();
     let (group, version, kind) = review.kind();
     let version = if group == review.attempt.resource.group {
-        &input.matched.version
+        matched
     } else {
         version
     };
@@ -156,8 +168,8 @@ fn versioned(review: &Review<'_>, input: &Input<'_>, object: &Json) -> Json {
     object
 }
 
-/// Returns the variable `request`.
-fn request(review: &Review<'_>, input: &Input<'_>) -> Json {
+/// Returns the request as expressions and webhooks see it, in the version in which a rule matches it.
+pub(crate) fn request(review: &Review<'_>, seen_version: &str) -> Json {
     let attempt = &review.attempt;
     let resource = attempt.resource;
     let (group, version, kind) = review.kind();
@@ -169,7 +181,6 @@ fn request(review: &Review<'_>, input: &Input<'_>) -> Json {
     if !attempt.identity.extra.is_empty() {
         user_info["extra"] = json!(attempt.identity.extra);
     }
-    let seen_version = &input.matched.version;
     let of_kind = |version: &str| json!({"group": group, "version": version, "kind": kind});
     let of_resource = |version: &str| json!({"group": resource.group, "version": version, "resource": resource.plural});
     let seen_kind = if group == resource.group {
@@ -184,11 +195,11 @@ fn request(review: &Review<'_>, input: &Input<'_>) -> Json {
         "requestKind": of_kind(version),
         "requestResource": of_resource(&resource.version),
         "requestSubResource": attempt.subresource,
-        "name": review.attempt.name,
+        "name": if review.options.unnamed { "" } else { attempt.name },
         "namespace": review.namespace(),
         "operation": review.operation.name(),
         "userInfo": user_info,
-        "dryRun": review.dry_run,
+        "dryRun": review.options.dry_run,
         "options": review.options(),
     })
 }

@@ -46,7 +46,7 @@ fn ask(spec: &Value, binding: &Value, object: &Value) -> Result<Vec<String>, Str
         attempt,
         operation: Operation::Create,
         object: Some(object),
-        dry_run: false,
+        options: Options::default(),
     };
     check(&state, &review).map_err(|failure| failure.message)
 }

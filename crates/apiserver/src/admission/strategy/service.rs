@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::failure::{Cause, Failure, Subject};
 use crate::storage::State;
+use crate::values::draws;
 
 /// First two bytes of the addresses of services: 10.96.0.0/16.
 const RANGE: [u8; 2] = [10, 96];
@@ -125,7 +126,7 @@ fn address(state: &State, object: &mut Value) -> Result<(), Failure> {
                 .filter_map(|(_, service)| service["spec"]["clusterIP"].as_str())
                 .collect();
             loop {
-                let random = uuid::Uuid::new_v4();
+                let random = draws::id();
                 let [third, fourth, ..] = *random.as_bytes();
                 // the lower part of the range is reserved for addresses that users choose
                 if third == 0 || third == u8::MAX && fourth == u8::MAX {
@@ -192,7 +193,7 @@ fn node_ports(state: &State, object: &mut Value) -> Result<(), Failure> {
             }
             Some(_) => {}
             None => {
-                let start = usize::from(uuid::Uuid::new_v4().as_bytes()[0]);
+                let start = usize::from(draws::id().as_bytes()[0]);
                 let free = NODE_PORTS
                     .map(u64::from)
                     .cycle()

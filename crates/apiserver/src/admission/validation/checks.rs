@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::names;
 use crate::failure::Cause;
 
 /// Returns the items of a list with their paths.
@@ -35,5 +36,47 @@ pub(super) fn not_negative(value: &Value, path: &str, causes: &mut Vec<Cause>) {
             value,
             "must be greater than or equal to 0",
         ));
+    }
+}
+
+/// Checks a selector of labels; a missing one is allowed.
+pub(super) fn label_selector(selector: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let at = format!("{path}.matchLabels");
+    for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
+        let wrong = names::key(key).into_iter();
+        causes.extend(wrong.map(|why| Cause::invalid(at.clone(), &json!(key), &why)));
+        let wrong = names::value(text(value)).into_iter();
+        causes.extend(wrong.map(|why| Cause::invalid(at.clone(), value, &why)));
+    }
+    for (path, expression) in indexed(
+        &selector["matchExpressions"],
+        &format!("{path}.matchExpressions"),
+    ) {
+        let values = &expression["values"];
+        let none = values.as_array().is_none_or(Vec::is_empty);
+        match text(&expression["operator"]) {
+            "In" | "NotIn" if none => {
+                let why = "must be specified when `operator` is 'In' or 'NotIn'";
+                causes.push(Cause::required(format!("{path}.values"), why));
+            }
+            "Exists" | "DoesNotExist" if !none => {
+                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                causes.push(Cause::forbidden(format!("{path}.values"), why));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            _ => {
+                let why = "not a valid selector operator";
+                let at = format!("{path}.operator");
+                causes.push(Cause::invalid(at, &expression["operator"], why));
+            }
+        }
+        let key = text(&expression["key"]);
+        let wrong = names::key(key).into_iter();
+        let at = format!("{path}.key");
+        causes.extend(wrong.map(|why| Cause::invalid(at.clone(), &json!(key), &why)));
+        for (at, value) in indexed(values, &format!("{path}.values")) {
+            let wrong = names::value(text(value)).into_iter();
+            causes.extend(wrong.map(|why| Cause::invalid(at.clone(), value, &why)));
+        }
     }
 }

@@ -42,7 +42,12 @@ pub(super) fn policy(policy: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::required(constraints, ""));
     }
     let plain = Variables::new(has_params);
-    conditions(&spec["matchConditions"], &plain, causes);
+    conditions(
+        &spec["matchConditions"],
+        "spec.matchConditions",
+        &plain,
+        causes,
+    );
     let mut composed = if is_empty(&spec["variables"]) {
         plain
     } else {
@@ -82,17 +87,14 @@ fn param_kind(kind: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-fn conditions(list: &Value, variables: &Variables, causes: &mut Vec<Cause>) {
+/// Checks match conditions at a path.
+pub(super) fn conditions(list: &Value, path: &str, variables: &Variables, causes: &mut Vec<Cause>) {
     let count = list.as_array().map_or(0, Vec::len);
     if count > MAX_CONDITIONS {
-        causes.push(Cause::too_many(
-            "spec.matchConditions",
-            count,
-            MAX_CONDITIONS,
-        ));
+        causes.push(Cause::too_many(path, count, MAX_CONDITIONS));
     }
     let mut seen = Vec::new();
-    for (path, condition) in indexed(list, "spec.matchConditions") {
+    for (path, condition) in indexed(list, path) {
         let at = format!("{path}.expression");
         match text(&condition["expression"]).trim() {
             "" => causes.push(Cause::required(at, "")),
@@ -236,7 +238,7 @@ fn match_resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Checks a rule that names operations and resources.
-fn check_rule(rule: &Value, path: &str, causes: &mut Vec<Cause>) {
+pub(super) fn check_rule(rule: &Value, path: &str, causes: &mut Vec<Cause>) {
     for (at, name) in indexed(&rule["resourceNames"], &format!("{path}.resourceNames")) {
         let wrong = names::path_segment(text(name)).into_iter();
         causes.extend(wrong.map(|why| Cause::invalid(at.clone(), name, &why)));
@@ -258,18 +260,62 @@ fn check_rule(rule: &Value, path: &str, causes: &mut Vec<Cause>) {
         }
         refuse_others_beside_all(&rule[field], &at, what, causes);
     }
-    let at = format!("{path}.resources");
-    if is_empty(&rule["resources"]) {
-        causes.push(Cause::required(at.clone(), ""));
-    }
-    for (at, resource) in indexed(&rule["resources"], &at) {
-        if text(resource).is_empty() {
+    for (at, version) in indexed(&rule["apiVersions"], &format!("{path}.apiVersions")) {
+        if text(version).is_empty() {
             causes.push(Cause::required(at, ""));
         }
     }
+    check_resources(&rule["resources"], &format!("{path}.resources"), causes);
     if !rule["scope"].is_null() {
         let known = ["*", "Cluster", "Namespaced"];
         one_of(&rule["scope"], &known, &format!("{path}.scope"), causes);
+    }
+}
+
+/// Checks the resources of a rule: none may be named twice by patterns.
+fn check_resources(list: &Value, path: &str, causes: &mut Vec<Cause>) {
+    if is_empty(list) {
+        causes.push(Cause::required(path, ""));
+    }
+    let (mut whole_resources, mut whole_subresources) = (Vec::new(), Vec::new());
+    let given = |wanted: &dyn Fn(&str) -> bool| {
+        let mut items = list.as_array().into_iter().flatten();
+        items.any(|item| wanted(text(item)))
+    };
+    for (at, item) in indexed(list, path) {
+        let name = text(item);
+        if name.is_empty() {
+            causes.push(Cause::required(at, ""));
+            continue;
+        }
+        let Some((resource, subresource)) = name.split_once('/') else {
+            continue;
+        };
+        let mut refuse = |pattern: String| {
+            let why = format!("if '{pattern}' is present, must not specify {name}");
+            causes.push(Cause::invalid(at.clone(), item, &why));
+        };
+        if whole_resources.contains(&resource) {
+            refuse(format!("{resource}/*"));
+        }
+        if whole_subresources.contains(&subresource) {
+            refuse(format!("*/{subresource}"));
+        }
+        if subresource == "*" {
+            whole_resources.push(resource);
+        }
+        if resource == "*" {
+            whole_subresources.push(subresource);
+        }
+    }
+    if list.as_array().is_some_and(|list| list.len() > 1) && given(&|name| name == "*/*") {
+        let why = "if '*/*' is present, must not specify other resources";
+        causes.push(Cause::invalid(path, list, why));
+    }
+    let is_plain = |name: &str| !name.is_empty() && name != "*" && !name.contains('/');
+    if given(&|name| name == "*") && given(&is_plain) {
+        let why = "if '*' is present, must not specify other resources without subresources";
+        causes.push(Cause::invalid(path, list, why));
     }
 }
 

@@ -295,6 +295,9 @@ fn read_file(package: &str, text: &str) -> BTreeMap<String, Type> {
                 .collect();
             match words.as_slice() {
                 [name, "struct", "{"] => open = Some(((*name).to_owned(), Vec::new())),
+                [name, "struct{}"] => {
+                    types.push(((*name).to_owned(), Kind::Structure(Vec::new())));
+                }
                 [name, "=", other] | [name, other] => {
                     types.push(((*name).to_owned(), Kind::Other((*other).to_owned())));
                 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::go::{Field, Meaning, Name, Packages, Type};
 
 const META: &str = "k8s.io/apimachinery/pkg/apis/meta/v1";
+const DEFINITIONS: &str = "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1";
 const CORE: &str = "k8s.io/api/core/v1";
 /// Package of the server's internal form of the core types.
 const INTERNAL: &str = "k8s.io/kubernetes/pkg/apis/core";
@@ -126,10 +127,6 @@ impl Types {
             let Some(name) = go_name(schema_name).filter(|_| !is_list(schema)) else {
                 continue;
             };
-            // schemas within definitions have JSON forms that their tags do not show
-            if name.0.starts_with("k8s.io/apiextensions-apiserver/") {
-                continue;
-            }
             let kinds = schema["x-kubernetes-group-version-kind"].as_array();
             for kind in kinds.into_iter().flatten() {
                 let text = |field: &str| kind[field].as_str().unwrap_or_default();
@@ -159,7 +156,15 @@ impl Types {
                 else {
                     continue;
                 };
-                let kind = self.wire(&within, &field.written, &mut wanted)?;
+                let mut kind = self.wire(&within, &field.written, &mut wanted)?;
+                // a named list with this word is a list as any other
+                let is_repeated = field
+                    .protobuf
+                    .as_deref()
+                    .is_some_and(|tag| tag.contains(",rep,"));
+                if is_repeated && let Some(item) = kind.strip_prefix('(') {
+                    kind = format!("[{item}");
+                }
                 let mut flags = String::new();
                 if field.json_name().is_empty() {
                     flags.push('i');
@@ -199,7 +204,13 @@ impl Types {
         let name = self.packages.name(within, written);
         let special = match (name.0.as_str(), name.1.as_str()) {
             ("k8s.io/apimachinery/pkg/api/resource", "Quantity") => "quantity",
-            ("k8s.io/apimachinery/pkg/runtime", "RawExtension") | (META, "FieldsV1") => "raw",
+            ("k8s.io/apimachinery/pkg/runtime", "RawExtension")
+            | (META, "FieldsV1")
+            | (DEFINITIONS, "JSON") => "raw",
+            // their JSON forms are not in their tags
+            (DEFINITIONS, "JSONSchemaPropsOrArray") => "|JSONSchemaPropsOrArray",
+            (DEFINITIONS, "JSONSchemaPropsOrBool") => "|JSONSchemaPropsOrBool",
+            (DEFINITIONS, "JSONSchemaPropsOrStringArray") => "|JSONSchemaPropsOrStringArray",
             (META, "Time") => "time",
             (META, "MicroTime") => "microtime",
             (META, "Duration") => "duration",
