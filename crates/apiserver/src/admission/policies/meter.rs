@@ -1,6 +1,6 @@
 //! What an expression costs while it runs. The interpreter counts nothing, so a call that counts is put into every loop.
 //! On the same walk the selection of fields is put into a form that the interpreter runs as Go's does: written `a.b` it is false where `a` is
-//! no map, and an optional value has no fields.
+//! no map, and an optional value has no fields; written `a['b']` the error for `null` names no field.
 //!
 //! Each turn of a loop costs what its body costs once: one for each variable, field and call, ten for a list, thirty for a map. A real
 //! server counts the same parts one by one, and those of texts by their length; only loops and chains of them can reach its limits.
@@ -13,6 +13,8 @@ use kube_cel::cel::{Context, ExecutionError, Value};
 
 /// Name of the function that counts. No expression can write it.
 const COUNT: &str = "@count";
+/// Name of the function that looks whether a value can have fields. No expression can write it.
+const OWNER: &str = "@owner";
 /// Most that one expression may cost.
 const MAX_OF_ONE: u64 = 1_000_000;
 /// What a look at the authorizer costs.
@@ -74,7 +76,7 @@ fn charge(cost: u64) -> Result<(), ExecutionError> {
     })
 }
 
-/// Adds the function that counts: it gives back its first argument and charges the second.
+/// Adds the function that counts: it gives back its first argument and charges the second. And the one that knows that `null` has no field.
 pub(super) fn register(context: &mut Context<'_>) {
     context.add_function(COUNT, |Arguments(arguments): Arguments| {
         let [value, cost] = arguments.as_slice() else {
@@ -84,6 +86,13 @@ pub(super) fn register(context: &mut Context<'_>) {
             charge(u64::try_from(*cost).unwrap_or_default())?;
         }
         Ok(value.clone())
+    });
+    context.add_function(OWNER, |Arguments(arguments): Arguments| {
+        match arguments.as_slice() {
+            [Value::Null, Value::String(field)] => Err(ExecutionError::no_such_key(field)),
+            [value, _] => Ok(value.clone()),
+            _ => Err(ExecutionError::NoSuchOverload),
+        }
     });
 }
 
@@ -97,10 +106,12 @@ pub(super) fn install(expression: &mut IdedExpr) -> u64 {
             if !select.test {
                 let field = std::mem::take(&mut select.field);
                 let operand = std::mem::take(&mut *select.operand);
-                expression.expr = call(
-                    "_[_]",
-                    [operand, literal(LiteralValue::String(field.into()))],
-                );
+                let field = || literal(LiteralValue::String(field.clone().into()));
+                let owner = IdedExpr {
+                    id: operand.id,
+                    expr: call(OWNER, [operand, field()]),
+                };
+                expression.expr = call("_[_]", [owner, field()]);
             }
             cost
         }
