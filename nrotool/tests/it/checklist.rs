@@ -222,6 +222,7 @@ async fn a_scheduler_that_does_not_stay_up_and_a_node_that_is_gone_show_where_th
     let stack = Stack::up().await;
     let pods: Api<Pod> = Api::namespaced(stack.client(), NAMESPACE);
     let of_scheduler = ListParams::default().labels(&format!("app={SCHEDULER}"));
+    let mut killed = None;
     let pod = eventually(WITHIN, async || {
         let pod = pods.list(&of_scheduler).await.unwrap().items.remove(0);
         let status = pod.status.clone().unwrap_or_default();
@@ -234,8 +235,10 @@ async fn a_scheduler_that_does_not_stay_up_and_a_node_that_is_gone_show_where_th
         if waits.as_deref() == Some("CrashLoopBackOff") {
             return Ok(pod);
         }
-        // before it is ready it may have logged nothing
-        if state.running.is_some() && is_ready {
+        // before it is ready it may have logged nothing, and one that was killed is said to be ready until its kubelet has told
+        let id = container.and_then(|container| container.container_id.clone());
+        if state.running.is_some() && is_ready && id != killed {
+            killed = id;
             let process = Process {
                 node: pod
                     .spec
