@@ -156,8 +156,11 @@ async fn undo_all(
     say: impl Fn(&str),
 ) -> Vec<String> {
     let mut left = Vec::new();
-    for (change, undo) in open_entries(open).rev() {
+    let mut entries: Vec<_> = open_entries(open).collect();
+    while let Some((change, undo)) = entries.pop() {
+        let mut earlier = entries.iter().filter_map(|(_, undo)| undo.as_ref());
         let error = match undo {
+            Some(undo) if earlier.any(|earlier| earlier.covers(&undo)) => None,
             Some(undo) => run(&undo, client).await,
             None => Some("its undo is of another version of this program".to_owned()),
         };

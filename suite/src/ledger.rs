@@ -1,4 +1,5 @@
-//! The ledger of created and changed objects. Each entry is recorded before its call, with its undo; changes are undone in reverse order.
+//! The ledger of created and changed objects. Each entry is recorded before its call, with its undo; changes are undone in reverse order. What
+//! was changed twice gets its first value at once ([`Undo::covers`]).
 
 mod object;
 mod undo;
@@ -41,6 +42,11 @@ impl Ledger {
     /// Removes and returns the change to undo next: the latest.
     pub fn pop(&mut self) -> Option<Entry> {
         self.entries.pop()
+    }
+
+    /// Returns whether what this undo restores is restored by that of a change that is still recorded.
+    pub fn covers(&self, undo: &Undo) -> bool {
+        self.entries.iter().any(|earlier| earlier.undo.covers(undo))
     }
 
     /// Forgets all changes: they are to stay.

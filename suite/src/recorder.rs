@@ -343,12 +343,13 @@ impl Recorder {
         loop {
             let entry = self.state.borrow_mut().ledger.pop();
             let Some(entry) = entry else { return failed };
-            let error = entry
-                .undo
-                .run(client)
-                .await
-                .err()
-                .map(|error| error.to_string());
+            let covered = self.state.borrow().ledger.covers(&entry.undo);
+            let undone = if covered {
+                Ok(())
+            } else {
+                entry.undo.run(client).await
+            };
+            let error = undone.err().map(|error| error.to_string());
             if let Some(error) = &error {
                 failed.push(format!("{}: {error}", entry.what));
             }

@@ -94,6 +94,21 @@ impl Undo {
         !matches!(self, Self::WithNamespace { .. })
     }
 
+    /// Returns whether this undo, run after that of a later change, restores everything that the other one restores. Then the other one would
+    /// only bring back a state that the scenario has left, for a moment in which controllers act on it.
+    pub fn covers(&self, later: &Self) -> bool {
+        match (self, later) {
+            (
+                Self::Patch { object, patch },
+                Self::Patch {
+                    object: other,
+                    patch: later,
+                },
+            ) => object == other && sets_all_of(patch, later),
+            _ => false,
+        }
+    }
+
     /// Undoes the change.
     pub async fn run(&self, client: &Client) -> Result<(), Error> {
         match self {
@@ -112,6 +127,19 @@ impl Undo {
                 remove_taint(client, node, key, effect).await
             }
         }
+    }
+}
+
+/// Returns whether a JSON merge patch sets every field that another one sets.
+fn sets_all_of(patch: &Value, other: &Value) -> bool {
+    match (patch, other) {
+        (Value::Object(patch), Value::Object(other)) => other.iter().all(|(field, other)| {
+            let own = patch.get(field);
+            own.is_some_and(|own| sets_all_of(own, other))
+        }),
+        // a map of old values is merged into what is there, so it does not take away what the other one adds
+        (Value::Object(_), _) | (_, Value::Object(_)) => false,
+        _ => true,
     }
 }
 

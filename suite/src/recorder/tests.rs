@@ -183,6 +183,34 @@ async fn changes_are_recorded_before_they_are_undone_in_reverse() {
     assert_eq!(numbers, [1, 2, -2, -1]);
 }
 
+/// A state in between would reach controllers: exporters that start for its sake publish NRTs that nobody deletes.
+#[tokio::test]
+async fn a_field_that_was_changed_twice_gets_its_first_value_at_once() {
+    let (stream, events) = stream();
+    let recorder = Recorder::new(&stream, "a/b");
+    let (client, log) = client(|_, _| not_found());
+    for (node, value) in [("n", 1), ("n", 2), ("other", 1)] {
+        let undo = Undo::Patch {
+            object: ObjectRef::node(node),
+            patch: json!({"spec": {"field": value}}),
+        };
+        let planned = recorder.plan("set field", undo);
+        planned.expect("nothing is written to disk");
+    }
+    assert_eq!(recorder.undo_all(&client).await, Vec::<String>::new());
+    let log = log.lock().expect("requests");
+    assert_eq!(
+        *log,
+        ["PATCH /api/v1/nodes/other", "PATCH /api/v1/nodes/n"].map(str::to_owned)
+    );
+    let undone = events.with(|events| {
+        let all = events.0.iter();
+        all.filter(|event| matches!(event, Event::ChangeUndone { error: None, .. }))
+            .count()
+    });
+    assert_eq!(undone, 3);
+}
+
 #[tokio::test]
 async fn an_undo_that_fails_does_not_stop_the_others() {
     let (stream, _) = stream();

@@ -113,18 +113,20 @@ fn of_openshift() -> Selection {
 /// Runs scenarios, of which none may fail and none may be skipped but those of the list.
 fn passes(lane: Lane, name: &str, flags: &[&str], selection: &Selection) {
     let verdicts = verdicts(lane, name, flags, selection);
-    assert_eq!(failed(&verdicts), Vec::<&String>::new());
+    assert_eq!(failed(&verdicts), Vec::<String>::new());
     assert!(
         verdicts.values().any(|verdict| verdict == "passed"),
         "nothing ran"
     );
 }
 
-/// Returns the scenarios that were run and did not pass.
-fn failed(verdicts: &BTreeMap<String, String>) -> Vec<&String> {
+/// Returns the scenarios that were run and did not pass, with what they found.
+fn failed(verdicts: &BTreeMap<String, String>) -> Vec<String> {
     let did_not = |verdict: &str| verdict != "passed" && !is_skipped(verdict);
     let wrong = verdicts.iter().filter(|(_, verdict)| did_not(verdict));
-    wrong.map(|(id, _)| id).collect()
+    wrong
+        .map(|(id, verdict)| format!("{id} {verdict}"))
+        .collect()
 }
 
 fn is_skipped(verdict: &str) -> bool {

@@ -1,3 +1,5 @@
+use rstest::rstest;
+
 use super::*;
 
 fn undo(name: &str) -> Undo {
@@ -24,6 +26,26 @@ fn what_was_made_otherwise_meanwhile_is_put_right_but_for_the_address_it_was_giv
     let without = mk(json!({"type": "NodePort"}));
     let plain = mk(json!({"type": "ClusterIP"}));
     assert_eq!(restored_object(&without, &plain), Some(plain));
+}
+
+#[rstest]
+#[case::same_field(json!({"spec": {"a": 1}}), json!({"spec": {"a": [2]}}), true)]
+#[case::more_fields(json!({"spec": {"a": 1, "b": null}}), json!({"spec": {"b": 2}}), true)]
+#[case::fewer_fields(json!({"spec": {"a": 1}}), json!({"spec": {"a": 2, "b": 2}}), false)]
+#[case::label_that_was_not_there(json!({"metadata": {"labels": {"a": null, "b": ""}}}), json!({"metadata": {"labels": {"b": null, "a": ""}}}), true)]
+#[case::map_merged_into_a_value(json!({"spec": {"a": {}}}), json!({"spec": {"a": 1}}), false)]
+#[case::value_over_a_map(json!({"spec": {"a": null}}), json!({"spec": {"a": {"b": 1}}}), false)]
+fn an_undo_covers_a_later_one_whose_fields_it_sets_all(
+    #[case] first: Value,
+    #[case] later: Value,
+    #[case] expected: bool,
+) {
+    let of = |node: &str, patch: &Value| Undo::Patch {
+        object: ObjectRef::node(node),
+        patch: patch.clone(),
+    };
+    assert_eq!(of("n", &first).covers(&of("n", &later)), expected);
+    assert!(!of("n", &first).covers(&of("another", &later)));
 }
 
 #[test]
