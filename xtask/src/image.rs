@@ -64,7 +64,8 @@ pub(crate) struct Args {
     /// Links what a development build compiled into images for trials: takes seconds, not optimised for size.
     #[arg(long, conflicts_with_all = ["bin_dir", "target"])]
     development: bool,
-    /// Skips the build if the programs were already measured with these profiles and dependencies; otherwise builds and measures them.
+    /// Checks that the programs fit. They are measured again where profiles or dependencies have changed, or where development builds have
+    /// grown so much that the programs may not fit; otherwise the last measurement counts.
     #[arg(long, conflicts_with_all = ["images", "bin_dir", "target", "root", "development", "test"])]
     size: bool,
     /// Runs the images with podman afterwards (and installs podman where apt-get can): every role, the main job without network,
@@ -94,17 +95,7 @@ impl Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
     if args.size {
-        return match Measured::current()? {
-            Some(measured) => {
-                note(&format!(
-                    "programs: {:.1} MB of at most {:.0}, measured with these profiles and dependencies before",
-                    mega(measured.bytes),
-                    mega(LARGEST)
-                ));
-                Ok(())
-            }
-            None => measure(),
-        };
+        return size();
     }
     let origin = Origin::find()?;
     let variants = args.variants();
@@ -226,39 +217,64 @@ fn compile(settings: &Build, origin: &Origin) -> anyhow::Result<PathBuf> {
     Ok(cargo::target_dir()?.join(target).join(PROFILE))
 }
 
-/// Builds the programs with the image's settings, checks their size and stores it for the next time.
+/// Checks the size of the programs: by the last measurement and the growth of the development builds where that is sufficient.
+fn size() -> anyhow::Result<()> {
+    let development = sum(&sizes(&link_development()?)?);
+    if let Some(measured) = Measured::current()? {
+        let estimate = measured.estimate(development);
+        note(&format!(
+            "programs: about {:.1} MB of at most {:.0} ({:.1} when they were measured)",
+            mega(estimate),
+            mega(LARGEST),
+            mega(measured.bytes)
+        ));
+        if estimate <= LARGEST {
+            return Ok(());
+        }
+    }
+    measure()
+}
+
+/// Builds the programs with the image's settings, checks their size and stores it for the next time, with that of the development builds.
 ///
 /// # Errors
 /// Returns an error if a program cannot be built or is not static, or if the image is too large.
 pub(crate) fn measure() -> anyhow::Result<()> {
+    let development = sum(&sizes(&link_development()?)?);
     let started = Instant::now();
     let size = print_size(
         &compile(&Build::find(None, false)?, &Origin::find()?)?,
         started,
     )?;
     check_size(size)?;
-    Measured::write(size)
+    Measured::write(size, development)
 }
 
 /// Prints the sizes of all programs. Returns their sum.
 fn print_size(bin_dir: &Path, started: Instant) -> anyhow::Result<u64> {
-    let mut sum = 0;
-    let mut lines = Vec::new();
-    for (_, program) in PROGRAMS {
-        let path = bin_dir.join(program);
-        let file = std::fs::metadata(&path);
-        let size = file
-            .with_context(|| format!("no program {}", path.display()))?
-            .len();
-        sum += size;
-        lines.push(format!("  {program}: {:.1} MB", mega(size)));
-    }
+    let sizes = sizes(bin_dir)?;
+    let sum = sum(&sizes);
     let elapsed = started.elapsed().as_secs();
     note(&format!("programs: {:.1} MB after {elapsed} s", mega(sum)));
-    for line in lines {
-        note(&line);
+    for (program, size) in sizes {
+        note(&format!("  {program}: {:.1} MB", mega(size)));
     }
     Ok(sum)
+}
+
+fn sum(sizes: &[(&str, u64)]) -> u64 {
+    sizes.iter().map(|(_, size)| size).sum()
+}
+
+/// Returns the size of each program, in bytes.
+fn sizes(bin_dir: &Path) -> anyhow::Result<Vec<(&'static str, u64)>> {
+    let sizes = PROGRAMS.iter().map(|(_, program)| {
+        let path = bin_dir.join(program);
+        let file = std::fs::metadata(&path);
+        let file = file.with_context(|| format!("no program {}", path.display()))?;
+        Ok((*program, file.len()))
+    });
+    sizes.collect()
 }
 
 fn check_size(size: u64) -> anyhow::Result<()> {

@@ -75,23 +75,25 @@ pub(super) async fn built(
     if Stamp::is_current(root, &dir) {
         return Ok(dir);
     }
-    let draft = dir.join(format!("{}.new", Stamp::FILE));
+    let place = dir.join(Stamp::FILE);
     let failed = |source| Error::Io {
-        what: format!("cannot write {}", draft.display()),
+        what: format!("cannot write {}", place.display()),
         source,
     };
-    let file = std::fs::File::create(&draft).map_err(failed)?;
-    let called_at = modified(&draft).map_err(failed)?;
+    // with a name of its own: another run may have the programs built at the same time
+    let draft = tempfile::NamedTempFile::new_in(&dir).map_err(failed)?;
+    let called_at = modified(draft.path()).map_err(failed)?;
     build(root, &dir, progress).await?;
     let dir = complete(dir)?;
     let stamp = Stamp {
         programs: builds(&dir)?,
     };
-    serde_json::to_writer(&file, &stamp)
+    serde_json::to_writer(draft.as_file(), &stamp)
         .map_err(std::io::Error::other)
-        .and_then(|()| file.set_modified(called_at))
-        .and_then(|()| std::fs::rename(&draft, dir.join(Stamp::FILE)))
+        .and_then(|()| draft.as_file().set_modified(called_at))
         .map_err(failed)?;
+    let kept = draft.persist(&place);
+    kept.map_err(|error| failed(error.error))?;
     Ok(dir)
 }
 

@@ -1,5 +1,5 @@
-//! The size of the image's programs. It is measured again only when the profiles or the dependencies have changed, because a build with the
-//! image's settings takes as long as all tests.
+//! The size of the image's programs. It is measured again only when the profiles or the dependencies have changed, or when our own code has grown
+//! so much that the limit may be reached, because a build with the image's settings takes as long as all tests.
 
 use std::path::PathBuf;
 
@@ -15,6 +15,8 @@ pub(super) struct Measured {
     inputs: String,
     /// All programs together, in bytes.
     pub(super) bytes: u64,
+    /// The same programs as development builds, linked as for a trial, in bytes: what tells how much our own code grows.
+    development: u64,
 }
 
 impl Measured {
@@ -29,14 +31,22 @@ impl Measured {
         Ok((last.inputs == inputs()?).then_some(last))
     }
 
-    /// Stores a measurement for the next time.
+    /// Returns about how large the programs are now, in bytes, from the size of the development builds.
+    pub(super) fn estimate(&self, development: u64) -> u64 {
+        let now =
+            u128::from(self.bytes) * u128::from(development) / u128::from(self.development.max(1));
+        u64::try_from(now).unwrap_or(u64::MAX)
+    }
+
+    /// Stores a measurement of these programs and of their development builds for the next time.
     ///
     /// # Errors
     /// Returns an error if the workspace's own files cannot be read or written.
-    pub(super) fn write(bytes: u64) -> anyhow::Result<()> {
+    pub(super) fn write(bytes: u64, development: u64) -> anyhow::Result<()> {
         let measured = Self {
             inputs: inputs()?,
             bytes,
+            development,
         };
         let text = serde_json::to_string_pretty(&measured)? + "\n";
         std::fs::write(file(), text).context("keeping the measurement")
@@ -96,6 +106,17 @@ mod tests {
 
     const LOCK: &str = "version = 4\n\n[[package]]\nname = \"serde\"\nversion = \"1.0.0\"\nsource = \"registry\"\n\n[[package]]\nname = \"suite\"\nversion = \"0.1.0\"\n";
     const MANIFEST: &str = "[workspace]\nmembers = []\n\n[profile.dev]\ndebug = 1\n\n# why\n[profile.image]\nopt-level = \"s\"\n\n[profile.image.package.a]\nopt-level = 3\n";
+
+    #[test]
+    fn programs_are_taken_to_have_grown_as_their_development_builds_have() {
+        let measured = Measured {
+            inputs: String::new(),
+            bytes: 70_000_000,
+            development: 200_000_000,
+        };
+        assert_eq!(measured.estimate(200_000_000), 70_000_000);
+        assert_eq!(measured.estimate(220_000_000), 77_000_000);
+    }
 
     #[test]
     fn the_profiles_of_the_image_and_the_dependencies_decide_and_nothing_else() {
