@@ -124,7 +124,7 @@ fn in_form_of(
     written.topology_policies = vec![policy.to_owned()];
     for one in &mut written.attributes {
         if one.name == TOPOLOGY_MANAGER_SCOPE {
-            one.value = scope.as_str().to_owned();
+            scope.as_str().clone_into(&mut one.value);
         }
     }
     for zone in &mut written.zones {
