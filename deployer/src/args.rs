@@ -5,6 +5,14 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use goflags::GoDuration;
 
+/// Word for a component in usages, heading of their list, and what happens without one.
+const COMPONENT: &str = "COMPONENT";
+const COMPONENTS: &str = "Components";
+const WITHOUT_COMPONENT: &str = "Without a component: all of them.";
+const WITHOUT_PART: &str = "Without a component: all but policy.";
+/// Heading of the flags that every command takes.
+const EVERYWHERE: &str = "Options of every command";
+
 /// Deploy, check and remove the components for topology-aware scheduling.
 ///
 /// The cluster is the one that KUBECONFIG names, or else the one that the program runs in, or else that of ~/.kube/config.
@@ -29,6 +37,7 @@ pub enum Command {
     /// validate and setup a cluster to be used for topology-aware-scheduling
     Setup,
     /// render all the manifests
+    #[command(subcommand_value_name = COMPONENT, subcommand_help_heading = COMPONENTS, after_help = WITHOUT_PART)]
     Render {
         /// Only one part of them
         #[command(subcommand)]
@@ -51,6 +60,7 @@ pub enum Command {
 
 /// Flags of `deploy` and `remove`.
 #[derive(Clone, Copy, Debug, Args)]
+#[command(subcommand_value_name = COMPONENT, subcommand_help_heading = COMPONENTS, after_help = WITHOUT_COMPONENT)]
 pub struct InstallArgs {
     /// Wait for deployment or removal to be all completed
     #[arg(short = 'W', long, global = true, num_args = 0..=1, require_equals = true, default_value = "false",
@@ -64,24 +74,24 @@ pub struct InstallArgs {
 /// A component of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub enum Part {
-    /// The APIs needed for topology-aware-scheduling
+    /// the definition of NodeResourceTopology
     Api,
-    /// The scheduler plugin needed for topology-aware-scheduling
+    /// the scheduler that places pods by the zones of nodes
     SchedulerPlugin,
-    /// The topology updater needed for topology-aware-scheduling
+    /// what publishes the zones of each node: our exporter, or with --updater-type=NFD that of node-feature-discovery
     TopologyUpdater,
 }
 
 /// What is rendered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub enum RenderPart {
-    /// The APIs needed for topology-aware-scheduling
+    /// the definition of NodeResourceTopology
     Api,
-    /// The scheduler plugin needed for topology-aware-scheduling
+    /// the scheduler that places pods by the zones of nodes
     SchedulerPlugin,
-    /// The topology updater needed for topology-aware-scheduling
+    /// what publishes the zones of each node: our exporter, or with --updater-type=NFD that of node-feature-discovery
     TopologyUpdater,
-    /// The SELinux policy needed for topology-aware-scheduling
+    /// the SELinux policy by which the exporter reads what it needs (OpenShift)
     Policy,
 }
 
@@ -138,6 +148,7 @@ pub struct VersionArgs {
     reason = "switches of a command line are booleans"
 )]
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = EVERYWHERE)]
 pub struct GlobalArgs {
     /// Verbosity of this program's log
     #[arg(

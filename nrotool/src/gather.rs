@@ -46,10 +46,12 @@ const FOLDER: &str = "must-gather";
 const PRODUCT: &str = "numaresources-operator/must-gather";
 
 const AFTER_HELP: &str = "\
-The layout is that of `oc adm must-gather`; index.html leads through it, and errors.txt lists what could not be collected. Objects of kind Secret
-are not read; what looks like a token, a password or a private key in anything else is replaced by REDACTED.
+The layout is that of `oc adm must-gather`; index.html leads through it, and errors.txt lists what could not be collected.
 
-With oc:  oc adm must-gather --image=IMAGE (the image of the stack has this program where oc starts it)
+Objects of kind Secret are not read; what looks like a token, a password or a private key in anything else is replaced by REDACTED.
+
+With oc: `oc adm must-gather --image=IMAGE` (the stack's image has this program where oc starts it).
+
 Exit codes: 0 something was collected; 1 nothing was; 2 wrong usage.";
 
 /// Collects the state of the NUMA-aware scheduling stack and of its cluster into a folder.

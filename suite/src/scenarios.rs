@@ -16,6 +16,7 @@ mod install;
 mod introspection;
 mod load;
 mod netpol;
+mod nfd;
 mod nodelabel;
 mod nonreg;
 mod nonrt;
@@ -57,6 +58,7 @@ pub fn all() -> Vec<Scenario> {
     all.extend(nonreg::scenarios());
     all.extend(overhead::scenarios());
     all.extend(nonrt::scenarios());
+    all.extend(nfd::scenarios());
     all.extend(fundamentals::scenarios());
     all.extend(rte::scenarios());
     all.extend(rtetols::scenarios());

@@ -87,7 +87,7 @@ pub fn serve<F: Future<Output = anyhow::Result<()>>>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Command line of the `deviceplugin` program.
+/// Serves devices of one resource to the kubelet.
 #[derive(Debug, clap::Parser)]
 #[command(name = "deviceplugin")]
 struct DevicePluginProgram {
@@ -95,7 +95,7 @@ struct DevicePluginProgram {
     args: device_plugin::Args,
 }
 
-/// Command line of the `podresources-proxy` program.
+/// Forwards the kubelet's PodResources API from one socket to another.
 #[derive(Debug, clap::Parser)]
 #[command(name = "podresources-proxy")]
 struct PodResourcesProxyProgram {

@@ -40,7 +40,7 @@ fn described() -> Vec<[String; 3]> {
 /// Returns the flags in the help of a command: the short form and the default of each.
 fn offered(command: &str) -> BTreeMap<String, [String; 2]> {
     let help = deployer(&format!("{command} --help")).stdout();
-    let options = help.split("Options:\n").last().unwrap();
+    let (_, options) = help.split_once("\nOptions").unwrap();
     // a flag begins where a line begins with a dash
     let mut flags: Vec<String> = Vec::new();
     for line in options.lines().map(str::trim) {
@@ -49,7 +49,9 @@ fn offered(command: &str) -> BTreeMap<String, [String; 2]> {
                 flag.push(' ');
                 flag.push_str(line);
             }
-            _ => flags.push(line.to_owned()),
+            _ if line.starts_with('-') => flags.push(line.to_owned()),
+            // the rest of the heading
+            _ => {}
         }
     }
     let parse = |text: String| {

@@ -109,6 +109,7 @@ async fn metrics_and_what_selinux_says_are_read_on_real_machines() {
     // the stand-in for an OpenShift does not have that kind
     assert_eq!(text("errors.txt"), "featuregates: 404 page not found\n");
     stack.assert_metrics(&files).await;
+    stack.assert_no_account().await;
     for node in &nodes {
         let of_node = |file: &str| text(&format!("selinux_info/{node}/{file}"));
         let contexts: Vec<&str> = of_node("contexts").lines().collect();

@@ -9,6 +9,7 @@ mod command_lines;
 mod failed_scenario;
 mod fingerprints;
 mod gathering;
+mod lost_answers;
 mod machines;
 mod openshift;
 mod picture;

@@ -91,7 +91,7 @@ impl Stack {
         read_all(&self.dir.path().join(folder))
     }
 
-    /// Asserts that a collection has the metrics of every exporter, of the scheduler and of the operator, and that the account that read them is gone.
+    /// Asserts that a collection has the metrics of every exporter, of the scheduler and of the operator.
     pub(crate) async fn assert_metrics(&self, files: &[(String, String)]) {
         let pods: Api<Pod> = Api::namespaced(self.client(), NAMESPACE);
         for (selector, number, metric) in [
@@ -122,6 +122,10 @@ impl Stack {
                 assert!(text.contains(metric), "{metric} is not in {path}:\n{text}");
             }
         }
+    }
+
+    /// Asserts that nothing is left of the account that read the metrics.
+    pub(crate) async fn assert_no_account(&self) {
         let roles: Api<ClusterRole> = Api::all(self.client());
         let bindings: Api<ClusterRoleBinding> = Api::all(self.client());
         let accounts: Api<ServiceAccount> = Api::all(self.client());
@@ -316,6 +320,7 @@ async fn the_tools_know_a_running_stack() {
     let (_, errors) = files.iter().find(|(path, _)| path == "errors.txt").unwrap();
     assert_eq!(errors, "");
     stack.assert_metrics(&files).await;
+    stack.assert_no_account().await;
     let errors = stack.gather_as_reader().await;
     for error in [
         "ClusterRole numaresources-must-gather-",

@@ -44,7 +44,7 @@ fn its_version_is_that_of_the_program_of_the_name(#[case] name: &str, #[case] ex
 
 #[rstest]
 #[case("deployer", "Usage: deployer ")]
-#[case("podresources-proxy", "Usage: podresources-proxy ")]
+#[case("podresources-proxy", "Forwards the kubelet's PodResources API")]
 #[case("kubectl-nrt", "kubectl nrt")]
 #[case("nrt", "kubectl nrt")]
 #[case("lsplatform", "-is-platform")]

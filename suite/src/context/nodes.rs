@@ -2,7 +2,7 @@
 
 use api::nrt::v1alpha2::NodeResourceTopology;
 use k8s_openapi::api::core::v1::{Node, Taint};
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -112,6 +112,37 @@ impl Context {
             .await?;
         NodeTopology::read(&object).map_err(|error| StepError::fail(chain(&error)))
     }
+
+    /// Writes the content of an NRT in place of its exporter, which must not publish meanwhile. The content from before is restored at the
+    /// end, or by the undo that is returned.
+    pub async fn replace_topology(
+        &self,
+        before: &NodeResourceTopology,
+        now: &NodeResourceTopology,
+    ) -> Result<Undo, StepError> {
+        let object = ObjectRef::of(before);
+        let what = format!("replace the content of {object}");
+        let undo = Undo::Patch {
+            object,
+            patch: topology_content(before),
+        };
+        self.recorder.plan(&what, undo.clone())?;
+        Api::<NodeResourceTopology>::all(self.client())
+            .replace(&before.name_any(), &PostParams::default(), now)
+            .await?;
+        Ok(undo)
+    }
+}
+
+/// Returns the merge patch that makes an NRT say what this one says.
+fn topology_content(topology: &NodeResourceTopology) -> Value {
+    let policies = &topology.topology_policies;
+    json!({
+        "metadata": {"annotations": topology.annotations()},
+        "topologyPolicies": (!policies.is_empty()).then_some(policies),
+        "attributes": topology.attributes,
+        "zones": topology.zones,
+    })
 }
 
 fn unschedulable(value: Option<bool>) -> Value {

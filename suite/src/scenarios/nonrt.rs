@@ -1,6 +1,5 @@
 //! Pods while no exporter publishes NRTs (scenarios-serial.md 8.6).
 
-use api::operator::InfoRefreshPause;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::context::Context;
@@ -50,22 +49,10 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
-    let before_groups = ctx.operator_resource().await?.spec.node_groups;
     let fit = Fit::Zone(Resources::literal(GUARANTEED).plus(&Resources::literal(WITNESS)));
     let title = format!("a node has a zone with {GUARANTEED}");
     let arena = ctx.step(title, ctx.arena(None, 1, &fit)).await?;
-    ctx.step("no exporter publishes any more", async {
-        let mut groups = before_groups.clone();
-        for group in &mut groups {
-            let config = group.config.get_or_insert_default();
-            config.info_refresh_pause = Some(InfoRefreshPause::Enabled);
-            // so that the exporters look again soon
-            config.info_refresh_period = Some("1s".to_owned());
-        }
-        ctx.set_node_groups(&groups).await?;
-        ctx.operands_rolled_out().await
-    })
-    .await?;
+    let groups = steps::exporters_pause(ctx).await?;
     let before = ctx.topologies().await?;
     let resources = (row.resources)();
     let plan = arena.plan(ctx, "testpod", [resources.clone()]);
@@ -104,12 +91,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
         Err(StepError::mismatch(what, before.join(", "), now.join(", ")))
     })
     .await?;
-    ctx.step("exporters publish again", async {
-        ctx.set_node_groups(&before_groups).await?;
-        ctx.operands_rolled_out().await?;
-        ctx.settle().await.map(drop)
-    })
-    .await?;
+    steps::exporters_publish_again(ctx, &groups).await?;
     let ResourceRequest::Limits(request) = resources else {
         return Ok(());
     };

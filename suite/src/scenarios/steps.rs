@@ -3,6 +3,8 @@
 
 use api::labels::{MACHINE_CONFIG_ROLE, node_role};
 use api::openshift::machine_config::MachineConfigPool;
+use api::operator::InfoRefreshPause;
+use api::operator::v1::NodeGroup;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
@@ -62,6 +64,37 @@ pub(super) async fn target_is_last_choice(
     )
     .await?;
     ctx.baseline_of(&arena.target().node).await
+}
+
+/// Has the operator pause all exporters: they look on and publish nothing. Returns the node groups before.
+pub(super) async fn exporters_pause(ctx: &Context) -> Result<Vec<NodeGroup>, StepError> {
+    ctx.step("no exporter publishes any more", async {
+        let before = ctx.operator_resource().await?.spec.node_groups;
+        let mut groups = before.clone();
+        for group in &mut groups {
+            let config = group.config.get_or_insert_default();
+            config.info_refresh_pause = Some(InfoRefreshPause::Enabled);
+            // so that the exporters look again soon
+            config.info_refresh_period = Some("1s".to_owned());
+        }
+        ctx.set_node_groups(&groups).await?;
+        ctx.operands_rolled_out().await?;
+        Ok(before)
+    })
+    .await
+}
+
+/// Ends what [`exporters_pause`] began, and waits until the cluster is settled.
+pub(super) async fn exporters_publish_again(
+    ctx: &Context,
+    before: &[NodeGroup],
+) -> Result<(), StepError> {
+    ctx.step("exporters publish again", async {
+        ctx.set_node_groups(before).await?;
+        ctx.operands_rolled_out().await?;
+        ctx.settle().await.map(drop)
+    })
+    .await
 }
 
 /// Creates the pod and waits until it runs.

@@ -152,10 +152,14 @@ impl Account {
         // before the request: whoever waits for it may give up, and the object is there all the same
         self.kinds.insert(kind.clone());
         let created = api.create(&PostParams::default(), &object).await;
+        let refused = match &created {
+            // nobody else uses the name: the server had carried out a request whose answer was 504, and the client has sent it again
+            Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(()),
+            Err(kube::Error::Api(status)) => (400..500).contains(&status.code),
+            _ => false,
+        };
         // a server that says so has refused; after its own errors the object may be there, too
-        if let Err(kube::Error::Api(status)) = &created
-            && (400..500).contains(&status.code)
-        {
+        if refused {
             self.kinds.remove(&kind);
         }
         created.map(drop).map_err(failed)
