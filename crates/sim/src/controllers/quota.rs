@@ -1,11 +1,11 @@
 //! Status of ResourceQuotas: what the objects of a namespace use. Admission charges new objects to it; this controller counts again when
-//! objects go and pods end.
+//! objects go, and pods end or are resized.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use apiserver::quota;
-use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaStatus};
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota, ResourceQuotaStatus, ResourceRequirements};
 use kube::api::ListParams;
 use kube::runtime::watcher::Config;
 use serde_json::Value;
@@ -14,6 +14,18 @@ use super::mirror::{Mirror, ObjectKey};
 use super::queue::Queue;
 use super::world::World;
 use super::{MANAGER, garbage, objects};
+
+/// Returns the resources of the containers of a pod.
+fn resources(pod: &Pod) -> impl Iterator<Item = Option<&ResourceRequirements>> {
+    let spec = pod.spec.iter();
+    let containers = spec.flat_map(|spec| {
+        spec.init_containers
+            .iter()
+            .flatten()
+            .chain(&spec.containers)
+    });
+    containers.map(|container| container.resources.as_ref())
+}
 
 pub(crate) struct Controller {
     world: Arc<World>,
@@ -46,8 +58,8 @@ impl Controller {
         let (own, all) = (Arc::clone(&queue), Arc::clone(&quotas));
         world.pods.listen(move |before, after| {
             if let (Some(before), Some(after)) = (before, after)
-                && objects::terminal(after)
-                && !objects::terminal(before)
+                && (objects::terminal(after) && !objects::terminal(before)
+                    || resources(before).ne(resources(after)))
             {
                 add_all(&own, &all, objects::namespace(&**after));
             }
