@@ -1,10 +1,9 @@
 //! Plays every conversation of the corpus with this server: its answers must be those of a real kube-apiserver.
 //!
 //! `cargo test -p judges --test replay -- pods/` plays those whose name contains `pods/`. Allowed differences are listed in
-//! `corpus/api/differences.yaml`, each with its reason; a listed difference that does not occur is a failure, too. Conversations in
-//! `corpus/api/pending.txt` are ignored until their answers agree; `-- --include-ignored` plays them, too.
+//! `corpus/api/differences.yaml`, each with its reason; a listed difference that does not occur is a failure, too.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -82,8 +81,6 @@ fn main() {
         .expect("the known differences can be read");
     let known: Vec<KnownDifference> =
         serde_yaml::from_str(&known).expect("the known differences are of the format");
-    let pending = std::fs::read_to_string(corpus.join("pending.txt")).unwrap_or_default();
-    let pending: BTreeSet<&str> = pending.lines().collect();
     let runtime = Arc::new(Runtime::new().expect("a runtime"));
     let prelude = Arc::new(conversations.prelude);
     let webhook = runtime.block_on(Webhook::start(&corpus.join("webhook.yaml")));
@@ -107,8 +104,7 @@ fn main() {
             .filter(|known| known.conversation == conversation.id)
             .cloned()
             .collect();
-        let is_pending = pending.contains(conversation.id.as_str());
-        let trial = Trial::test(conversation.id.clone(), move || {
+        trials.push(Trial::test(conversation.id.clone(), move || {
             let recorded = recorded.ok_or("not recorded: cargo xtask record api")?;
             let answers = runtime.block_on(async {
                 if conversation.compacts() {
@@ -121,8 +117,7 @@ fn main() {
             });
             let answers = answers.map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
             compare_with_known(&known, api::differences(&recorded, &answers))
-        });
-        trials.push(trial.with_ignored_flag(is_pending));
+        }));
     }
     for (subject, rest) in recordings {
         let left: Vec<String> = rest.into_keys().collect();

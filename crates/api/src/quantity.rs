@@ -5,7 +5,7 @@
 //! that exists. Output has the canonical form: no fraction, and the largest suffix that keeps the exact value.
 
 use std::fmt;
-use std::ops::Add;
+use std::ops::{Add, Sub};
 use std::str::FromStr;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -177,6 +177,18 @@ impl Add for Amount {
             } else {
                 self.format
             },
+        }
+    }
+}
+
+impl Sub for Amount {
+    type Output = Self;
+
+    /// Takes one amount from another. The difference has the format of the first one.
+    fn sub(self, other: Self) -> Self {
+        Self {
+            nanos: self.nanos.saturating_sub(other.nanos),
+            ..self
         }
     }
 }

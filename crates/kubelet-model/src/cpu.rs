@@ -151,6 +151,11 @@ impl Manager {
         }
     }
 
+    /// Returns whether the policy is `static`.
+    pub fn is_static(&self) -> bool {
+        self.is_static
+    }
+
     /// Returns all CPUs that containers can have exclusively.
     pub fn allocatable(&self) -> Cpus {
         if self.is_static {

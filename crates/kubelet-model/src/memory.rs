@@ -114,6 +114,11 @@ impl Manager {
         }
     }
 
+    /// Returns whether the policy is `Static`.
+    pub fn is_static(&self) -> bool {
+        self.is_static
+    }
+
     /// Returns (type, bytes, zone) of all memory that containers can have.
     pub fn allocatable(&self) -> Vec<(String, u64, u8)> {
         if !self.is_static {

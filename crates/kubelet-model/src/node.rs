@@ -18,6 +18,9 @@ use super::workload::{self, Amounts, ContainerRequest, Workload};
 use super::{cpu, memory, preemption};
 
 mod answers;
+mod resize;
+
+pub use self::resize::Resize;
 
 /// Reason of a refusal because of alignment.
 const TOPOLOGY_AFFINITY_ERROR: &str = "TopologyAffinityError";
@@ -37,6 +40,8 @@ pub struct Node {
     order: Vec<String>,
     /// Containers of active pods that have been started, by UID and name.
     running: BTreeSet<(String, String)>,
+    /// Active pods that wait for room, with the resources that they ask for.
+    deferred: Vec<Workload>,
     /// Pods that ended for critical ones and that [`Node::take_preempted`] has not returned yet.
     preempted: Vec<String>,
     /// Pods that end first where the kubelet's choice is unspecified.
@@ -132,6 +137,7 @@ impl Node {
             active: BTreeMap::new(),
             order: Vec::new(),
             running: BTreeSet::new(),
+            deferred: Vec::new(),
             preempted: Vec::new(),
             preferred_victims: BTreeSet::new(),
             properties: NodeProperties::default(),
@@ -457,6 +463,7 @@ impl Node {
         self.running.retain(|(pod, _)| pod != uid);
         self.active.remove(uid);
         self.order.retain(|other| other != uid);
+        self.deferred.retain(|wanted| wanted.uid != uid);
     }
 
     /// Lets the managers forget pods that are not active, as they do at the next admission or, for CPUs, periodically.

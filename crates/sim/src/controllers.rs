@@ -3,7 +3,7 @@
 //! Each controller is a client of the API server. All of them see the cluster through one watch per kind (`world`). Each keeps a queue of
 //! keys (`queue`), works when something changed or is due, and never polls.
 //!
-//! Reading order: [`start`], `mirror` and `queue` (the machinery), then any controller.
+//! Reading order: [`start`], `mirror`, `queue` and `reconcile` (the machinery), then any controller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +35,7 @@ mod pods;
 mod protection;
 pub(crate) mod queue;
 mod quota;
+mod reconcile;
 mod replica_set;
 mod revisions;
 pub(crate) mod selectors;
@@ -103,37 +104,28 @@ pub fn start(client: Client, options: Options) -> Controllers {
     let endpoints = endpoints::Controller::new(&world);
     let jobs = job::Controller::new(&world);
     let garbage = garbage::Controller::new(&world);
-    // The garbage collector shares the watches of these kinds instead of opening its own.
-    garbage.share(nodes.leases(), true);
-    garbage.share(disruption.budgets(), true);
-    endpoints.share(&garbage);
-    garbage.share(jobs.jobs(), true);
-    let cron_jobs = cron_job::Controller::new(&world, jobs.jobs());
-    garbage.share(cron_jobs.cron_jobs(), true);
+    let cron_jobs = cron_job::Controller::new(&world);
     let certificates = certificates::Controller::new(&world, signer);
-    garbage.share(certificates.requests(), false);
     let protection = protection::Controller::new(&world);
-    garbage.share(protection.claims(), true);
-    let stateful_sets = stateful_set::Controller::new(&world, protection.claims());
+    let stateful_sets = stateful_set::Controller::new(&world);
     let quotas = quota::Controller::new(&world, &garbage);
-    garbage.share(quotas.quotas(), true);
     let namespace_deletion = namespace_deletion::Controller::new(&world, &garbage);
     world.follow(&mut tasks);
-    run(&mut tasks, &world, deployments.run());
-    run(&mut tasks, &world, replica_sets.run());
-    run(&mut tasks, &world, daemon_sets.run());
-    run(&mut tasks, &world, stateful_sets.run());
-    run(&mut tasks, &world, namespaces.run());
-    run(&mut tasks, &world, namespace_deletion.run());
+    run(&mut tasks, &world, reconcile::run(deployments));
+    run(&mut tasks, &world, reconcile::run(replica_sets));
+    run(&mut tasks, &world, reconcile::run(daemon_sets));
+    run(&mut tasks, &world, reconcile::run(stateful_sets));
+    run(&mut tasks, &world, reconcile::run(namespaces));
+    run(&mut tasks, &world, reconcile::run(namespace_deletion));
     run(&mut tasks, &world, nodes.run());
-    run(&mut tasks, &world, pod_garbage.run());
-    run(&mut tasks, &world, disruption.run());
-    run(&mut tasks, &world, endpoints.run());
-    run(&mut tasks, &world, jobs.run());
-    run(&mut tasks, &world, cron_jobs.run());
-    run(&mut tasks, &world, quotas.run());
-    run(&mut tasks, &world, protection.run());
-    run(&mut tasks, &world, certificates.run());
+    run(&mut tasks, &world, reconcile::run(pod_garbage));
+    run(&mut tasks, &world, reconcile::run(disruption));
+    run(&mut tasks, &world, reconcile::run(endpoints));
+    run(&mut tasks, &world, reconcile::run(jobs));
+    run(&mut tasks, &world, reconcile::run(cron_jobs));
+    run(&mut tasks, &world, reconcile::run(quotas));
+    run(&mut tasks, &world, reconcile::run(protection));
+    run(&mut tasks, &world, reconcile::run(certificates));
     run(&mut tasks, &world, garbage.run());
     Controllers { tasks }
 }

@@ -4,6 +4,7 @@ mod access;
 mod harness;
 mod plugins;
 mod probes;
+mod resize;
 mod static_pods;
 mod streams;
 

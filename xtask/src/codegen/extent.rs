@@ -33,17 +33,15 @@ struct Ignored {
     resource: String,
     field: Option<String>,
     value: Option<String>,
-    subresource: Option<String>,
     why: String,
 }
 
 impl Ignored {
     fn what(&self) -> String {
-        match (&self.field, &self.value, &self.subresource) {
-            (Some(field), Some(value), _) => format!("`{}` with `{field}: {value}`", self.resource),
-            (Some(field), None, _) => format!("`{}` with `{field}`", self.resource),
-            (None, _, Some(subresource)) => format!("`{}/{subresource}`", self.resource),
-            (None, _, None) => format!("`{}`", self.resource),
+        match (&self.field, &self.value) {
+            (Some(field), Some(value)) => format!("`{}` with `{field}: {value}`", self.resource),
+            (Some(field), None) => format!("`{}` with `{field}`", self.resource),
+            (None, _) => format!("`{}`", self.resource),
         }
     }
 }
@@ -112,14 +110,13 @@ mod tests {
     #[test]
     fn a_row_names_what_is_ignored() {
         let lists: Lists = serde_yaml::from_str(
-            "{acts: [pods], inert: [], ignored: [{resource: jobs.batch, field: spec.a, value: B, why: c}, {resource: pods, subresource: resize, why: d}]}",
+            "{acts: [pods], inert: [], ignored: [{resource: jobs.batch, field: spec.a, value: B, why: c}]}",
         )
         .unwrap();
         let table = table(&lists);
         for row in [
             "| `pods` | acts | acts |  |",
             "| `jobs.batch` with `spec.a: B` | stored with a warning | refused | c |",
-            "| `pods/resize` | stored with a warning | refused | d |",
         ] {
             assert!(table.contains(row), "{table}");
         }

@@ -36,8 +36,6 @@ struct Row {
     field: Option<String>,
     /// The value of the field that is ignored; without one every value is.
     value: Option<Value>,
-    #[serde(default)]
-    subresource: String,
     why: String,
 }
 
@@ -50,13 +48,12 @@ static EXTENT: LazyLock<Extent> = LazyLock::new(|| {
 });
 
 impl Row {
-    fn is_about(&self, resource: &Resource, subresource: &str, object: &Value) -> bool {
+    fn is_about(&self, resource: &Resource, object: &Value) -> bool {
         let given = || {
             let path = self.field.as_deref().unwrap_or_default();
             path.split('.').fold(object, |value, step| &value[step])
         };
         self.resource == resource.storage
-            && self.subresource == subresource
             && match (&self.field, &self.value) {
                 (None, _) => true,
                 (Some(_), Some(value)) => given() == value,
@@ -66,8 +63,7 @@ impl Row {
 
     fn message(&self) -> String {
         let what = match (&self.field, &self.value) {
-            (None, _) if self.subresource.is_empty() => self.resource.clone(),
-            (None, _) => format!("{}/{}", self.resource, self.subresource),
+            (None, _) => self.resource.clone(),
             (Some(field), None) => format!("{field} of {}", self.resource),
             (Some(field), Some(value)) => format!("{field}={value} of {}", self.resource),
         };
@@ -79,7 +75,6 @@ impl Row {
 pub(crate) fn check(
     ignored: Ignored,
     resource: &Resource,
-    subresource: &str,
     object: &Value,
 ) -> Result<Vec<String>, Failure> {
     if ignored == Ignored::Stored || resource.custom.is_some() {
@@ -87,7 +82,7 @@ pub(crate) fn check(
     }
     let rows = EXTENT.ignored.iter();
     let messages: Vec<String> = rows
-        .filter(|row| row.is_about(resource, subresource, object))
+        .filter(|row| row.is_about(resource, object))
         .map(Row::message)
         .collect();
     match messages.first() {
@@ -104,19 +99,6 @@ pub(crate) fn check(
     }
 }
 
-/// The same for a change through a subresource; a change of the object itself is nothing new.
-pub(crate) fn check_subresource(
-    ignored: Ignored,
-    resource: &Resource,
-    subresource: &str,
-    object: &Value,
-) -> Result<Vec<String>, Failure> {
-    if subresource.is_empty() {
-        return Ok(Vec::new());
-    }
-    check(ignored, resource, subresource, object)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -130,7 +112,7 @@ mod tests {
     fn warnings(ignored: Ignored, storage: &str, object: &Value) -> Result<Vec<String>, String> {
         let mut known = built_in().ordered.iter();
         let resource = known.find(|resource| resource.storage == storage).unwrap();
-        check(ignored, resource, "", object).map_err(|failure| failure.message)
+        check(ignored, resource, object).map_err(|failure| failure.message)
     }
 
     #[rstest]
@@ -173,7 +155,7 @@ mod tests {
         let text = include_str!("../../corpus/extent.yaml");
         let lists: Lists = serde_yaml::from_str(text).unwrap();
         let whole = lists.ignored.iter();
-        let whole = whole.filter(|row| row.field.is_none() && row.subresource.is_empty());
+        let whole = whole.filter(|row| row.field.is_none());
         let inert = lists.inert.iter().map(|row| &row.resource);
         let mut named: Vec<&str> = lists
             .acts

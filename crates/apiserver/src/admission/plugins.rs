@@ -71,17 +71,25 @@ pub(crate) fn check(state: &State, attempt: &Attempt<'_>, object: &Value) -> Res
     Ok(())
 }
 
-/// Charges a new object to the quotas of its namespace. This plugin runs last, and it is the only one that writes.
+/// Returns whether a write changes the resources of a pod that exists. It is checked and charged as a new pod is.
+pub(crate) fn is_resize(attempt: &Attempt<'_>) -> bool {
+    attempt.resource.storage == "pods" && attempt.subresource == "resize"
+}
+
+/// Checks a new object, or a pod with new resources, against the limits of its namespace, and charges it to the quotas there. These plugins
+/// run last, and the one of quotas is the only one that writes.
 pub(crate) fn charge(
     state: &mut State,
     attempt: &Attempt<'_>,
     object: &Value,
     dry_run: bool,
 ) -> Result<(), Failure> {
-    if attempt.before.is_none()
-        && attempt.subresource.is_empty()
-        && attempt.is_enabled("ResourceQuota")
-    {
+    let is_resize = is_resize(attempt);
+    if is_resize && attempt.is_enabled("LimitRanger") {
+        limits::check(state, attempt, object)?;
+    }
+    let is_new = attempt.before.is_none() && attempt.subresource.is_empty();
+    if (is_new || is_resize) && attempt.is_enabled("ResourceQuota") {
         quota::charge(state, attempt, object, dry_run)?;
     }
     Ok(())

@@ -218,6 +218,7 @@ fn only_part(before: &Value, object: &mut Value, fields: &[&str]) {
     let given = object["spec"].take();
     object["spec"] = before["spec"].clone();
     copy(before, object, "status");
+    keep_metadata(before, object);
     for field in fields {
         copy(&given, &mut object["spec"], field);
     }
@@ -242,6 +243,14 @@ fn resize(before: &Value, object: &mut Value) {
     }
     object["spec"] = spec;
     copy(before, object, "status");
+    keep_metadata(before, object);
+}
+
+/// Restores the metadata that a write of a part of the specification does not change.
+fn keep_metadata(before: &Value, object: &mut Value) {
+    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        copy_part(before, object, "metadata", field);
+    }
 }
 
 fn names(list: &Value) -> Vec<&str> {

@@ -22,6 +22,7 @@ pub(crate) mod meta;
 pub(crate) mod names;
 mod pod;
 mod policies;
+mod resize;
 mod resources;
 pub(crate) mod warnings;
 mod webhooks;
@@ -61,8 +62,13 @@ pub(crate) fn of_change(
     if before["spec"] != object["spec"] || resource.subresource("status").is_none() {
         contents(resource, object, &mut causes);
     }
-    if subresource.is_empty() {
-        change::after_contents(resource, before, object, &mut causes);
+    match (resource.storage.as_str(), subresource) {
+        (_, "") => change::after_contents(resource, before, object, &mut causes),
+        ("pods", "resize") => match resize::impossible(before, object) {
+            Some(why) => return vec![why],
+            None => resize::check(before, object, &mut causes),
+        },
+        _ => {}
     }
     causes
 }

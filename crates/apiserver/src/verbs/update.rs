@@ -10,7 +10,7 @@ use super::deletion::has_finalizers;
 use super::request::{Answer, Request};
 use crate::admission::policies::Operation;
 use crate::admission::validation::{self, custom, meta};
-use crate::admission::{extent, strategy};
+use crate::admission::{plugins, strategy};
 use crate::failure::{Cause, Failure};
 use crate::objects::apply::keep_times;
 use crate::objects::events;
@@ -155,16 +155,13 @@ impl Request<'_> {
                 &object,
             ));
         }
-        warnings.extend(extent::check_subresource(
-            self.ignored,
-            self.resource,
-            self.subresource,
-            &object,
-        )?);
         // a scale is asked about as such, before it becomes a change of the object
         if self.subresource != "scale" {
             let asked = self.ask_policies(state, attempt, Operation::Update, Some(&object));
             warnings.extend(asked.map_err(|failure| failure.after_all(&warnings))?);
+        }
+        if plugins::is_resize(&attempt) {
+            plugins::charge(state, &attempt, &object, self.dry_run())?;
         }
         keep_times(before, &mut object);
         let stored = self.existing(state)?;

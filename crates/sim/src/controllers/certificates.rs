@@ -17,12 +17,11 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestStatus,
 };
-use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
-use kube::runtime::watcher::Config;
 
-use super::mirror::{Mirror, ObjectKey};
+use super::mirror::ObjectKey;
 use super::queue::Queue;
+use super::reconcile::Reconcile;
 use super::world::World;
 use super::{MANAGER, objects};
 
@@ -36,9 +35,8 @@ const PENDING: Duration = Duration::from_hours(24);
 const DONE: Duration = Duration::from_hours(1);
 
 pub(crate) struct Controller {
-    client: Client,
+    world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
-    requests: Arc<Mirror<CertificateSigningRequest>>,
     signer: Option<Signer>,
 }
 
@@ -77,11 +75,7 @@ impl Controller {
     /// Subscribes to the changes that concern this controller. Without a signer nothing is signed.
     pub(crate) fn new(world: &Arc<World>, signer: Option<Signer>) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
-        let requests = Arc::new(Mirror::new(
-            world.client.clone(),
-            MANAGER,
-            |_: &CertificateSigningRequest| Vec::new(),
-        ));
+        let requests = Arc::clone(&world.certificate_requests);
         let own = Arc::clone(&queue);
         requests.listen(move |_, after: Option<&Arc<CertificateSigningRequest>>| {
             if let Some(request) = after {
@@ -89,35 +83,23 @@ impl Controller {
             }
         });
         Arc::new(Self {
-            client: world.client.clone(),
+            world: Arc::clone(world),
             queue,
-            requests,
             signer,
         })
     }
+}
 
-    /// Returns the mirror of requests, which other controllers share.
-    pub(crate) fn requests(&self) -> &Arc<Mirror<CertificateSigningRequest>> {
-        &self.requests
-    }
+impl Reconcile for Controller {
+    const NAME: &'static str = "certificates";
+    const PARALLEL: usize = 2;
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let queue = Arc::clone(&self.queue);
-        let work = async {
-            self.requests.synced().await;
-            queue
-                .work("certificates", 2, |key| {
-                    let this = Arc::clone(&self);
-                    async move { this.reconcile(&key).await }
-                })
-                .await;
-        };
-        tokio::join!(Arc::clone(&self.requests).follow(Config::default()), work);
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
-        let Some(request) = self.requests.get(key) else {
+        let Some(request) = self.world.certificate_requests.get(key) else {
             return Ok(());
         };
         if let Some(end) = end(&request) {
@@ -142,9 +124,11 @@ impl Controller {
         }
         Ok(())
     }
+}
 
+impl Controller {
     fn api(&self) -> Api<CertificateSigningRequest> {
-        Api::all(self.client.clone())
+        Api::all(self.world.client.clone())
     }
 
     async fn delete(&self, request: &CertificateSigningRequest) -> Result<(), kube::Error> {
@@ -220,7 +204,7 @@ impl Controller {
             },
             ..SubjectAccessReview::default()
         };
-        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let api: Api<SubjectAccessReview> = Api::all(self.world.client.clone());
         let answer = api.create(&PostParams::default(), &review).await?;
         Ok(answer.status.is_some_and(|status| status.allowed))
     }

@@ -14,30 +14,27 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use kube::ResourceExt as _;
-use kube::runtime::watcher::Config;
 
 use self::due::{Plan, PlanError};
 use super::events::Recorder;
 use super::job::ended_as;
-use super::mirror::{Mirror, ObjectKey};
+use super::mirror::ObjectKey;
+use super::objects;
 use super::queue::Queue;
+use super::reconcile::Reconcile;
 use super::world::World;
-use super::{MANAGER, objects};
 
 pub(crate) struct Controller {
+    world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
-    cron_jobs: Arc<Mirror<CronJob>>,
-    jobs: Arc<Mirror<Job>>,
     events: Recorder,
 }
 
 impl Controller {
-    /// Subscribes to the changes that concern this controller; `jobs` is a mirror that another controller follows.
-    pub(crate) fn new(world: &Arc<World>, jobs: &Arc<Mirror<Job>>) -> Arc<Self> {
+    /// Subscribes to the changes that concern this controller.
+    pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
-        let cron_jobs = Arc::new(Mirror::new(world.client.clone(), MANAGER, |_: &CronJob| {
-            Vec::new()
-        }));
+        let cron_jobs = Arc::clone(&world.cron_jobs);
         let own = Arc::clone(&queue);
         cron_jobs.listen(move |before: Option<&Arc<CronJob>>, after| {
             let Some(cron) = after else { return };
@@ -53,7 +50,7 @@ impl Controller {
             }
         });
         let own = Arc::clone(&queue);
-        jobs.listen(move |before, after| {
+        world.jobs.listen(move |before, after| {
             let Some(job) = after.or(before) else { return };
             let owner = objects::controller(&job.metadata);
             if let Some(owner) = owner.filter(|owner| owner.kind == "CronJob") {
@@ -61,39 +58,27 @@ impl Controller {
             }
         });
         Arc::new(Self {
+            world: Arc::clone(world),
             queue,
-            cron_jobs,
-            jobs: Arc::clone(jobs),
             events: world.events.of("cronjob-controller"),
         })
     }
+}
 
-    /// Returns the mirror of CronJobs, which other controllers share.
-    pub(crate) fn cron_jobs(&self) -> &Arc<Mirror<CronJob>> {
-        &self.cron_jobs
-    }
+impl Reconcile for Controller {
+    const NAME: &'static str = "cronjob";
+    const PARALLEL: usize = 2;
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let queue = Arc::clone(&self.queue);
-        let work = async {
-            tokio::join!(self.cron_jobs.synced(), self.jobs.synced());
-            queue
-                .work("cronjob", 2, |key| {
-                    let this = Arc::clone(&self);
-                    async move { this.reconcile(&key).await }
-                })
-                .await;
-        };
-        tokio::join!(Arc::clone(&self.cron_jobs).follow(Config::default()), work);
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
-        let Some(cron) = self.cron_jobs.get(key) else {
+        let Some(cron) = self.world.cron_jobs.get(key) else {
             return Ok(());
         };
         let mut status = cron.status.clone().unwrap_or_default();
-        let jobs = self.jobs.indexed(objects::uid(&*cron));
+        let jobs = self.world.jobs.indexed(objects::uid(&*cron));
         let forgotten = self.forget(&cron, &mut status, &jobs).await;
         self.follow(&cron, &mut status, &jobs);
         let now = Timestamp::now();
@@ -113,7 +98,7 @@ impl Controller {
         if cron.status.clone().unwrap_or_default() != status {
             let mut object = CronJob::clone(&cron);
             object.status = Some(status);
-            self.cron_jobs.replace_status(&object).await?;
+            self.world.cron_jobs.replace_status(&object).await?;
         }
         forgotten.and(outcome)?;
         if let Some(wait) = again {
@@ -122,7 +107,9 @@ impl Controller {
         }
         Ok(())
     }
+}
 
+impl Controller {
     /// Brings the list of active jobs up to date with the jobs that there are.
     fn follow(&self, cron: &CronJob, status: &mut CronJobStatus, jobs: &[Arc<Job>]) {
         for job in jobs {

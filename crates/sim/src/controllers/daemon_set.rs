@@ -16,6 +16,7 @@ use self::tie::{should_run_on, target};
 use super::events::Recorder;
 use super::mirror::ObjectKey;
 use super::queue::Queue;
+use super::reconcile::Reconcile;
 use super::world::World;
 use super::{objects, pods, selectors};
 
@@ -97,16 +98,14 @@ impl Controller {
             failed: Mutex::new(HashMap::new()),
         })
     }
+}
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let queue = Arc::clone(&self.queue);
-        queue
-            .work("daemonset", 2, |key| {
-                let this = Arc::clone(&self);
-                async move { this.reconcile(&key).await }
-            })
-            .await;
+impl Reconcile for Controller {
+    const NAME: &'static str = "daemonset";
+    const PARALLEL: usize = 2;
+
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
@@ -151,7 +150,9 @@ impl Controller {
         let stored = self.store_status(&set, &nodes, &hash).await;
         rolled.and(stored)
     }
+}
 
+impl Controller {
     async fn by_node(&self, set: &DaemonSet) -> Result<ByNode, kube::Error> {
         let selector = set.spec.clone().unwrap_or_default().selector;
         let claimed = pods::claim(&self.world.pods, set, &selector, |_| true).await?;

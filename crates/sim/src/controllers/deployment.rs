@@ -18,6 +18,7 @@ use self::status::Conditions;
 use super::events::Recorder;
 use super::mirror::ObjectKey;
 use super::queue::Queue;
+use super::reconcile::Reconcile;
 use super::world::World;
 use super::{objects, pods, selectors};
 
@@ -131,16 +132,14 @@ impl Controller {
             events: world.events.of("deployment-controller"),
         })
     }
+}
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let queue = Arc::clone(&self.queue);
-        queue
-            .work("deployment", 5, |key| {
-                let this = Arc::clone(&self);
-                async move { this.reconcile(&key).await }
-            })
-            .await;
+impl Reconcile for Controller {
+    const NAME: &'static str = "deployment";
+    const PARALLEL: usize = 5;
+
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
@@ -186,7 +185,9 @@ impl Controller {
             self.recreate(&mut deployment, &claimed).await
         }
     }
+}
 
+impl Controller {
     async fn record_pause(&self, deployment: &mut Deployment) -> Result<(), kube::Error> {
         if deadline(deployment).is_none() {
             return Ok(());

@@ -8,12 +8,12 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::runtime::watcher::Config;
 
 use super::mirror::{Mirror, ObjectKey};
 use super::queue::Queue;
+use super::reconcile::Reconcile;
 use super::world::World;
-use super::{MANAGER, objects, selectors};
+use super::{objects, selectors};
 
 /// Time after which an allowed eviction that did not happen no longer counts, so that its pod counts as healthy again.
 const EVICTION: Duration = Duration::from_mins(2);
@@ -21,18 +21,13 @@ const EVICTION: Duration = Duration::from_mins(2);
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
-    budgets: Arc<Mirror<PodDisruptionBudget>>,
 }
 
 impl Controller {
     /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
-        let budgets = Arc::new(Mirror::new(
-            world.client.clone(),
-            MANAGER,
-            |_: &PodDisruptionBudget| Vec::new(),
-        ));
+        let budgets = Arc::clone(&world.budgets);
         let own = Arc::clone(&queue);
         budgets.listen(move |_, after: Option<&Arc<PodDisruptionBudget>>| {
             if let Some(budget) = after {
@@ -60,32 +55,20 @@ impl Controller {
         Arc::new(Self {
             world: Arc::clone(world),
             queue,
-            budgets,
         })
     }
+}
 
-    /// Returns the mirror of budgets, which other controllers share.
-    pub(crate) fn budgets(&self) -> &Arc<Mirror<PodDisruptionBudget>> {
-        &self.budgets
-    }
+impl Reconcile for Controller {
+    const NAME: &'static str = "disruption";
+    const PARALLEL: usize = 2;
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let queue = Arc::clone(&self.queue);
-        let work = async {
-            self.budgets.synced().await;
-            queue
-                .work("disruption", 2, |key| {
-                    let this = Arc::clone(&self);
-                    async move { this.reconcile(&key).await }
-                })
-                .await;
-        };
-        tokio::join!(Arc::clone(&self.budgets).follow(Config::default()), work);
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
-        let Some(budget) = self.budgets.get(key) else {
+        let Some(budget) = self.world.budgets.get(key) else {
             return Ok(());
         };
         let spec = budget.spec.clone().unwrap_or_default();
@@ -152,10 +135,12 @@ impl Controller {
         }
         let mut object = PodDisruptionBudget::clone(&budget);
         object.status = Some(status);
-        self.budgets.replace_status(&object).await?;
+        self.world.budgets.replace_status(&object).await?;
         Ok(())
     }
+}
 
+impl Controller {
     /// Returns the number of pods that the controllers of the given pods want.
     fn scale(&self, pods: &[Arc<Pod>]) -> i32 {
         let mut seen = HashSet::new();

@@ -11,19 +11,18 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DeleteParams;
-use kube::runtime::watcher::Config;
 
 use self::mirroring::MIRROR_MANAGER;
 use self::shape::{address, hostname, number, slice, target};
 use super::events::Recorder;
-use super::mirror::{Mirror, ObjectKey};
+use super::mirror::ObjectKey;
+use super::objects::{self, SERVICE_NAME};
 use super::queue::Queue;
+use super::reconcile::Reconcile;
 use super::world::World;
-use super::{MANAGER, objects};
 
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const SLICE_MANAGER: &str = "endpointslice-controller.k8s.io";
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Annotation of slices: the time of the change that they reflect.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Label of the endpoints of a headless service (one without a cluster IP).
@@ -32,9 +31,6 @@ const HEADLESS: &str = "service.kubernetes.io/headless";
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
-    services: Arc<Mirror<Service>>,
-    endpoints: Arc<Mirror<Endpoints>>,
-    slices: Arc<Mirror<EndpointSlice>>,
     events: Recorder,
 }
 
@@ -42,9 +38,7 @@ impl Controller {
     /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
-        let services = Arc::new(Mirror::new(world.client.clone(), MANAGER, |_: &Service| {
-            Vec::new()
-        }));
+        let services = Arc::clone(&world.services);
         let own = Arc::clone(&queue);
         services.listen(move |before: Option<&Arc<Service>>, after| {
             if let Some(service) = after.or(before) {
@@ -61,20 +55,8 @@ impl Controller {
                 }
             }
         });
-        let endpoints = Arc::new(Mirror::new(
-            world.client.clone(),
-            MANAGER,
-            |_: &Endpoints| Vec::new(),
-        ));
-        let slices = Arc::new(Mirror::new(
-            world.client.clone(),
-            MANAGER,
-            |slice: &EndpointSlice| {
-                let service = objects::labels(slice).get(SERVICE_NAME);
-                let key = service.map(|service| format!("{}/{service}", objects::namespace(slice)));
-                key.into_iter().collect()
-            },
-        ));
+        let endpoints = Arc::clone(&world.endpoints);
+        let slices = Arc::clone(&world.slices);
         // what this controller writes for a service with a selector is no news
         let (own, all) = (Arc::clone(&queue), Arc::clone(&services));
         let tell = Arc::new(move |key: ObjectKey| {
@@ -100,50 +82,26 @@ impl Controller {
         Arc::new(Self {
             world: Arc::clone(world),
             queue,
-            services,
-            endpoints,
-            slices,
             events: world.events.of("endpoint-slice-mirroring-controller"),
         })
     }
+}
 
-    /// Shares the watches of this controller with the garbage collector.
-    pub(crate) fn share(&self, garbage: &super::garbage::Controller) {
-        garbage.share(&self.services, true);
-        garbage.share(&self.endpoints, true);
-        garbage.share(&self.slices, true);
-    }
+impl Reconcile for Controller {
+    const NAME: &'static str = "endpoints";
+    const PARALLEL: usize = 4;
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let queue = Arc::clone(&self.queue);
-        let work = async {
-            tokio::join!(
-                self.services.synced(),
-                self.endpoints.synced(),
-                self.slices.synced()
-            );
-            queue
-                .work("endpoints", 4, |key| {
-                    let this = Arc::clone(&self);
-                    async move { this.reconcile(&key).await }
-                })
-                .await;
-        };
-        tokio::join!(
-            Arc::clone(&self.services).follow(Config::default()),
-            Arc::clone(&self.endpoints).follow(Config::default()),
-            Arc::clone(&self.slices).follow(Config::default()),
-            work
-        );
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
         self.mirror(key).await?;
-        let held = self.slices.indexed(&key.to_string());
-        let Some(service) = self.services.get(key) else {
-            if let Some(endpoints) = self.endpoints.get(key) {
-                self.endpoints
+        let held = self.world.slices.indexed(&key.to_string());
+        let Some(service) = self.world.services.get(key) else {
+            if let Some(endpoints) = self.world.endpoints.get(key) {
+                self.world
+                    .endpoints
                     .delete(&endpoints, &DeleteParams::default())
                     .await?;
             }
@@ -151,7 +109,10 @@ impl Controller {
                 .iter()
                 .filter(|slice| is_managed_by(slice, SLICE_MANAGER))
             {
-                self.slices.delete(slice, &DeleteParams::default()).await?;
+                self.world
+                    .slices
+                    .delete(slice, &DeleteParams::default())
+                    .await?;
             }
             return Ok(());
         };
@@ -177,7 +138,9 @@ impl Controller {
         self.write_endpoints(&service, &pods, &ports, headless, published)
             .await
     }
+}
 
+impl Controller {
     /// Writes the slice of a service, if it differs from the one that is there.
     async fn write_slice(
         &self,
@@ -194,7 +157,13 @@ impl Controller {
             .iter()
             .find(|slice| objects::controlled_by(&slice.metadata, objects::uid(&**service)));
         let Some(slice) = owned else {
-            return ignore_terminating(self.slices.create(namespace, &wanted).await.map(|_| ()));
+            return ignore_terminating(
+                self.world
+                    .slices
+                    .create(namespace, &wanted)
+                    .await
+                    .map(|_| ()),
+            );
         };
         let same = slice.endpoints == wanted.endpoints
             && slice.ports.clone().unwrap_or_default() == wanted.ports.clone().unwrap_or_default()
@@ -209,7 +178,7 @@ impl Controller {
             annotations: Some(annotations).filter(|map| !map.is_empty()),
             ..slice.metadata.clone()
         };
-        self.slices.replace(&wanted).await?;
+        self.world.slices.replace(&wanted).await?;
         Ok(())
     }
 
@@ -272,9 +241,15 @@ impl Controller {
             },
             subsets: (!empty).then(|| vec![subset]),
         };
-        let Some(held) = self.endpoints.get(&ObjectKey::of(&service.metadata)) else {
+        let Some(held) = self.world.endpoints.get(&ObjectKey::of(&service.metadata)) else {
             let namespace = objects::namespace(&**service);
-            return ignore_terminating(self.endpoints.create(namespace, &wanted).await.map(|_| ()));
+            return ignore_terminating(
+                self.world
+                    .endpoints
+                    .create(namespace, &wanted)
+                    .await
+                    .map(|_| ()),
+            );
         };
         if held.subsets == wanted.subsets && held.metadata.labels == wanted.metadata.labels {
             return Ok(());
@@ -286,7 +261,7 @@ impl Controller {
             },
             subsets: wanted.subsets,
         };
-        self.endpoints.replace(&object).await?;
+        self.world.endpoints.replace(&object).await?;
         Ok(())
     }
 }

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, PropagationPolicy};
-use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
@@ -25,9 +24,9 @@ use self::kind::WatchedKind;
 use self::verdict::Verdict;
 use super::events::Recorder;
 use super::mirror::{Kind, Mirror};
+use super::objects;
 use super::queue::Queue;
 use super::world::World;
-use super::{MANAGER, objects};
 
 /// Finalizer of an owner whose deletion waits for its dependents.
 const FOREGROUND: &str = "foregroundDeletion";
@@ -73,11 +72,6 @@ pub(crate) struct Controller {
 impl Controller {
     /// Subscribes to the mirrors of the world.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
-        let definitions = Arc::new(Mirror::new(
-            world.client.clone(),
-            MANAGER,
-            |_: &CustomResourceDefinition| Vec::new(),
-        ));
         let this = Arc::new(Self {
             client: world.client.clone(),
             events: world.events.of("garbage-collector-controller"),
@@ -85,15 +79,16 @@ impl Controller {
             graph: Arc::default(),
             kinds: Mutex::default(),
             mirrored: Mutex::default(),
-            definitions: Arc::clone(&definitions),
+            definitions: Arc::clone(&world.definitions),
             changed: Arc::default(),
             gone: Arc::default(),
             discovered: watch::Sender::new(false),
         });
         let changed = Arc::clone(&this.changed);
-        definitions
+        world
+            .definitions
             .listen(move |_: Option<&Arc<CustomResourceDefinition>>, _| changed.notify_one());
-        this.share(&definitions, false);
+        this.share(&world.definitions, false);
         this.share(&world.pods, true);
         this.share(&world.nodes, false);
         this.share(&world.namespaces, false);
@@ -103,11 +98,21 @@ impl Controller {
         this.share(&world.daemon_sets, true);
         this.share(&world.stateful_sets, true);
         this.share(&world.revisions, true);
+        this.share(&world.jobs, true);
+        this.share(&world.cron_jobs, true);
+        this.share(&world.budgets, true);
+        this.share(&world.claims, true);
+        this.share(&world.quotas, true);
+        this.share(&world.services, true);
+        this.share(&world.endpoints, true);
+        this.share(&world.slices, true);
+        this.share(&world.leases, true);
+        this.share(&world.certificate_requests, false);
         this
     }
 
     /// Follows a kind through a mirror instead of a watch of its own.
-    pub(crate) fn share<K: Kind>(&self, mirror: &Arc<Mirror<K>>, namespaced: bool) {
+    fn share<K: Kind>(&self, mirror: &Arc<Mirror<K>>, namespaced: bool) {
         let kind = Arc::new(WatchedKind {
             api: ApiResource::erase::<K>(&()),
             namespaced,
@@ -160,12 +165,11 @@ impl Controller {
     pub(crate) async fn run(self: Arc<Self>) {
         let queue = Arc::clone(&self.queue);
         let this = Arc::clone(&self);
-        let follow = Arc::clone(&self.definitions).follow(Config::default());
         let work = queue.work("garbage", 10, move |uid| {
             let this = Arc::clone(&this);
             async move { this.collect(&uid).await }
         });
-        tokio::join!(follow, self.watch_all(), work);
+        tokio::join!(self.watch_all(), work);
     }
 
     fn api(&self, kind: &WatchedKind, namespace: &str) -> Api<DynamicObject> {

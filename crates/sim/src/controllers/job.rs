@@ -21,7 +21,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
-use kube::runtime::watcher::Config;
 use parking_lot::Mutex;
 
 use self::backoff::Backoff;
@@ -30,15 +29,15 @@ use self::conditions::{finished, suspension};
 use self::verdict::{completion, verdict};
 use self::view::View;
 use super::events::Recorder;
-use super::mirror::{Mirror, ObjectKey};
+use super::mirror::ObjectKey;
 use super::queue::Queue;
+use super::reconcile::Reconcile;
 use super::world::World;
-use super::{MANAGER, objects, pods};
+use super::{objects, pods};
 
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
-    jobs: Arc<Mirror<Job>>,
     events: Recorder,
     /// Failures of the jobs since their last success.
     backoffs: Mutex<HashMap<ObjectKey, Backoff>>,
@@ -51,11 +50,7 @@ impl Controller {
     /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
-        let jobs = Arc::new(Mirror::new(
-            world.client.clone(),
-            MANAGER,
-            objects::owner_index::<Job>,
-        ));
+        let jobs = Arc::clone(&world.jobs);
         let own = Arc::clone(&queue);
         jobs.listen(move |_, after: Option<&Arc<Job>>| {
             if let Some(job) = after {
@@ -75,34 +70,22 @@ impl Controller {
         Arc::new(Self {
             world: Arc::clone(world),
             queue,
-            jobs,
             events: world.events.of("job-controller"),
             backoffs: Mutex::new(HashMap::new()),
         })
     }
+}
 
-    /// Returns the mirror of jobs, which other controllers share.
-    pub(crate) fn jobs(&self) -> &Arc<Mirror<Job>> {
-        &self.jobs
-    }
+impl Reconcile for Controller {
+    const NAME: &'static str = "job";
+    const PARALLEL: usize = 4;
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let queue = Arc::clone(&self.queue);
-        let work = async {
-            self.jobs.synced().await;
-            queue
-                .work("job", 4, |key| {
-                    let this = Arc::clone(&self);
-                    async move { this.reconcile(&key).await }
-                })
-                .await;
-        };
-        tokio::join!(Arc::clone(&self.jobs).follow(Config::default()), work);
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
-        let Some(held) = self.jobs.get(key) else {
+        let Some(held) = self.world.jobs.get(key) else {
             self.backoffs.lock().remove(key);
             return self.untrack_orphans(key).await;
         };
@@ -170,10 +153,12 @@ impl Controller {
         }
         managed
     }
+}
 
+impl Controller {
     async fn write(&self, job: &mut Job, status: &mut JobStatus) -> Result<(), kube::Error> {
         job.status = Some(status.clone());
-        let written = self.jobs.replace_status(job).await?;
+        let written = self.world.jobs.replace_status(job).await?;
         *job = Job::clone(&written);
         Ok(())
     }
@@ -204,7 +189,7 @@ impl Controller {
             }),
             ..DeleteParams::default()
         };
-        self.jobs.delete(job, &params).await
+        self.world.jobs.delete(job, &params).await
     }
 
     /// Queues the job for the moment of its deadline, because no event announces it.

@@ -18,6 +18,7 @@ use super::garbage;
 use super::garbage::kind::WatchedKind;
 use super::mirror::ObjectKey;
 use super::queue::Queue;
+use super::reconcile::Reconcile;
 use super::world::World;
 use super::{MANAGER, objects};
 
@@ -71,17 +72,18 @@ impl Controller {
             garbage: Arc::clone(garbage),
         })
     }
+}
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
+impl Reconcile for Controller {
+    const NAME: &'static str = "namespacedeletion";
+    const PARALLEL: usize = 4;
+
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
+    }
+
+    async fn ready(&self) {
         self.garbage.discovered().await;
-        let queue = Arc::clone(&self.queue);
-        queue
-            .work("namespacedeletion", 4, |key| {
-                let this = Arc::clone(&self);
-                async move { this.reconcile(&key).await }
-            })
-            .await;
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
@@ -102,7 +104,9 @@ impl Controller {
         }
         finalize(&self.world.client, &api, &key.name).await
     }
+}
 
+impl Controller {
     /// Deletes the content of a namespace, and nothing but pods as long as there are pods. Returns what is left.
     async fn empty(&self, namespace: &str) -> Result<Remaining, kube::Error> {
         let mut remaining = Remaining::default();

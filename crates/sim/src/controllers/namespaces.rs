@@ -4,23 +4,21 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::watcher::Config;
 use serde_json::json;
 
-use super::mirror::{Mirror, ObjectKey};
+use super::mirror::ObjectKey;
+use super::objects;
 use super::queue::Queue;
-use super::world::World;
-use super::{MANAGER, objects};
+use super::reconcile::Reconcile;
+use super::world::{ROOT_CA, World};
 
 const ACCOUNT: &str = "default";
-const ROOT_CA: &str = "kube-root-ca.crt";
 const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
 
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
     root_ca: String,
-    maps: Arc<Mirror<ConfigMap>>,
 }
 
 impl Controller {
@@ -41,11 +39,7 @@ impl Controller {
                 own.add(ObjectKey::new("", objects::namespace(&**gone)));
             }
         });
-        let maps = Arc::new(Mirror::new(
-            world.client.clone(),
-            MANAGER,
-            |_: &ConfigMap| Vec::new(),
-        ));
+        let maps = Arc::clone(&world.root_cas);
         let own = Arc::clone(&queue);
         maps.listen(move |before: Option<&Arc<ConfigMap>>, after| {
             if let Some(map) = after.or(before) {
@@ -56,24 +50,16 @@ impl Controller {
             world: Arc::clone(world),
             queue,
             root_ca,
-            maps,
         })
     }
+}
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let queue = Arc::clone(&self.queue);
-        let fields = Config::default().fields(&format!("metadata.name={ROOT_CA}"));
-        let work = async {
-            self.maps.synced().await;
-            queue
-                .work("namespaces", 2, |key| {
-                    let this = Arc::clone(&self);
-                    async move { this.reconcile(&key).await }
-                })
-                .await;
-        };
-        tokio::join!(Arc::clone(&self.maps).follow(fields), work);
+impl Reconcile for Controller {
+    const NAME: &'static str = "namespaces";
+    const PARALLEL: usize = 2;
+
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
@@ -115,14 +101,20 @@ impl Controller {
                 .as_ref()
                 .is_some_and(|map| map.contains_key("kubernetes.io/description"))
         };
-        match self.maps.get(&map) {
-            None => ignore_expected(self.maps.create(&key.name, &wanted).await.map(|_| ())),
+        match self.world.root_cas.get(&map) {
+            None => ignore_expected(
+                self.world
+                    .root_cas
+                    .create(&key.name, &wanted)
+                    .await
+                    .map(|_| ()),
+            ),
             Some(held) if held.data != wanted.data || !annotated(&held) => {
                 let patch = json!({
                     "data": wanted.data,
                     "metadata": {"annotations": wanted.metadata.annotations},
                 });
-                ignore_expected(self.maps.patch(&held, &patch).await.map(|_| ()))
+                ignore_expected(self.world.root_cas.patch(&held, &patch).await.map(|_| ()))
             }
             Some(_) => Ok(()),
         }

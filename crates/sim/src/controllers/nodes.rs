@@ -14,13 +14,12 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::watcher::Config;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::events::Recorder;
-use super::mirror::{Mirror, ObjectKey};
+use super::mirror::ObjectKey;
 use super::placement::{self, NO_EXECUTE};
 use super::queue::Queue;
 use super::world::World;
@@ -39,7 +38,6 @@ pub(crate) struct Controller {
     world: Arc<World>,
     nodes: Arc<Queue<ObjectKey>>,
     pods: Arc<Queue<ObjectKey>>,
-    leases: Arc<Mirror<Lease>>,
     /// Time without a sign of life after which a node becomes Unknown.
     grace: Duration,
     last_signs: Mutex<HashMap<String, LastSign>>,
@@ -86,9 +84,7 @@ impl Controller {
                 own.add(ObjectKey::of(&pod.metadata));
             }
         });
-        let leases = Arc::new(Mirror::new(world.client.clone(), MANAGER, |_: &Lease| {
-            Vec::new()
-        }));
+        let leases = Arc::clone(&world.leases);
         let own = Arc::clone(&nodes);
         leases.listen(move |before: Option<&Arc<Lease>>, after| {
             if let Some(lease) = after.or(before)
@@ -101,7 +97,6 @@ impl Controller {
             world: Arc::clone(world),
             nodes,
             pods,
-            leases,
             grace,
             last_signs: Mutex::default(),
             leaving: Mutex::default(),
@@ -110,29 +105,18 @@ impl Controller {
         })
     }
 
-    /// Returns the mirror of leases, which other controllers share.
-    pub(crate) fn leases(&self) -> &Arc<Mirror<Lease>> {
-        &self.leases
-    }
-
     /// Runs the controller; never returns by itself.
     pub(crate) async fn run(self: Arc<Self>) {
         let (nodes, pods) = (Arc::clone(&self.nodes), Arc::clone(&self.pods));
-        let lifecycle = async {
-            self.leases.synced().await;
-            nodes
-                .work("nodelifecycle", 4, |key| {
-                    let this = Arc::clone(&self);
-                    async move { this.monitor_health(&key).await }
-                })
-                .await;
-        };
+        let lifecycle = nodes.work("nodelifecycle", 4, |key| {
+            let this = Arc::clone(&self);
+            async move { this.monitor_health(&key).await }
+        });
         let eviction = pods.work("tainteviction", 4, |key| {
             let this = Arc::clone(&self);
             async move { this.evict(&key).await }
         });
-        let follow = Arc::clone(&self.leases).follow(Config::default());
-        tokio::join!(follow, lifecycle, eviction);
+        tokio::join!(lifecycle, eviction);
     }
 
     async fn monitor_health(&self, key: &ObjectKey) -> Result<(), kube::Error> {
@@ -154,6 +138,7 @@ impl Controller {
     /// Records a sign of life. Returns how long the silence may still last, or `None` if it has lasted too long.
     fn remaining_grace(&self, node: &Node) -> Option<Duration> {
         let lease = self
+            .world
             .leases
             .get(&ObjectKey::new("kube-node-lease", objects::name(node)));
         let renewed = lease.and_then(|lease| {

@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodTemplateSpec};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use serde::Serialize;
+
+/// Label of slices with the name of their service.
+pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// Returns the status code of an API error; 0 for any other error.
 pub(crate) fn code(error: &kube::Error) -> u16 {
@@ -123,6 +127,13 @@ pub(crate) fn owner_index<K: Resource>(object: &K) -> Vec<String> {
         Some(owner) => vec![owner.uid.clone()],
         None => vec![orphans(namespace(object))],
     }
+}
+
+/// Returns the word by which slices are looked up: namespace and name of their service.
+pub(crate) fn service_index(slice: &EndpointSlice) -> Vec<String> {
+    let service = labels(slice).get(SERVICE_NAME);
+    let key = service.map(|service| format!("{}/{service}", namespace(slice)));
+    key.into_iter().collect()
 }
 
 /// Returns the index word of all objects of a namespace without a controller.

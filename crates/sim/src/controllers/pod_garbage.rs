@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::mirror::ObjectKey;
 use super::queue::Queue;
+use super::reconcile::Reconcile;
 use super::world::World;
 use super::{nodes, objects};
 
@@ -61,16 +62,14 @@ impl Controller {
             gone: Mutex::default(),
         })
     }
+}
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let queue = Arc::clone(&self.queue);
-        queue
-            .work("podgc", 4, |key| {
-                let this = Arc::clone(&self);
-                async move { this.reconcile(&key).await }
-            })
-            .await;
+impl Reconcile for Controller {
+    const NAME: &'static str = "podgc";
+    const PARALLEL: usize = 4;
+
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
@@ -110,7 +109,9 @@ impl Controller {
         self.remove(&pod, Some("PodGC: node no longer exists"))
             .await
     }
+}
 
+impl Controller {
     /// Removes a pod for good. A pod that has not ended is marked as failed first.
     async fn remove(&self, pod: &Arc<Pod>, why: Option<&str>) -> Result<(), kube::Error> {
         if !objects::terminal(pod) {

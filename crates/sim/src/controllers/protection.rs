@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt as _;
-use kube::runtime::watcher::Config;
 use serde_json::json;
 
-use super::mirror::{Mirror, ObjectKey};
+use super::mirror::ObjectKey;
+use super::objects;
 use super::queue::Queue;
+use super::reconcile::Reconcile;
 use super::world::World;
-use super::{MANAGER, objects};
 
 /// The finalizer that admission adds to claims.
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -19,7 +19,6 @@ const PROTECTION: &str = "kubernetes.io/pvc-protection";
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
-    claims: Arc<Mirror<PersistentVolumeClaim>>,
 }
 
 /// Returns the names of the claims that a pod uses.
@@ -43,11 +42,7 @@ impl Controller {
     /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
-        let claims = Arc::new(Mirror::new(
-            world.client.clone(),
-            MANAGER,
-            |_: &PersistentVolumeClaim| Vec::new(),
-        ));
+        let claims = Arc::clone(&world.claims);
         let own = Arc::clone(&queue);
         claims.listen(move |_, after: Option<&Arc<PersistentVolumeClaim>>| {
             if let Some(claim) = after
@@ -70,32 +65,20 @@ impl Controller {
         Arc::new(Self {
             world: Arc::clone(world),
             queue,
-            claims,
         })
     }
+}
 
-    /// Returns the mirror of claims, which other controllers share.
-    pub(crate) fn claims(&self) -> &Arc<Mirror<PersistentVolumeClaim>> {
-        &self.claims
-    }
+impl Reconcile for Controller {
+    const NAME: &'static str = "pvcprotection";
+    const PARALLEL: usize = 2;
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let queue = Arc::clone(&self.queue);
-        let work = async {
-            self.claims.synced().await;
-            queue
-                .work("pvcprotection", 2, |key| {
-                    let this = Arc::clone(&self);
-                    async move { this.reconcile(&key).await }
-                })
-                .await;
-        };
-        tokio::join!(Arc::clone(&self.claims).follow(Config::default()), work);
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
-        let Some(claim) = self.claims.get(key) else {
+        let Some(claim) = self.world.claims.get(key) else {
             return Ok(());
         };
         if !objects::deleting(&*claim) || !claim.finalizers().iter().any(|name| name == PROTECTION)
@@ -116,7 +99,7 @@ impl Controller {
             .collect();
         let patch = json!({"metadata": {
             "finalizers": left, "resourceVersion": claim.metadata.resource_version}});
-        match self.claims.patch(&claim, &patch).await {
+        match self.world.claims.patch(&claim, &patch).await {
             Err(error) if objects::code(&error) != 404 => Err(error),
             _ => Ok(()),
         }

@@ -1,36 +1,43 @@
 //! Status of ResourceQuotas: what the objects of a namespace use. Admission charges new objects to it; this controller counts again when
-//! objects go and pods end.
+//! objects go, and pods end or are resized.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use apiserver::quota;
-use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaStatus};
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota, ResourceQuotaStatus, ResourceRequirements};
 use kube::api::ListParams;
-use kube::runtime::watcher::Config;
 use serde_json::Value;
 
 use super::mirror::{Mirror, ObjectKey};
 use super::queue::Queue;
+use super::reconcile::Reconcile;
 use super::world::World;
-use super::{MANAGER, garbage, objects};
+use super::{garbage, objects};
+
+/// Returns the resources of the containers of a pod.
+fn resources(pod: &Pod) -> impl Iterator<Item = Option<&ResourceRequirements>> {
+    let spec = pod.spec.iter();
+    let containers = spec.flat_map(|spec| {
+        spec.init_containers
+            .iter()
+            .flatten()
+            .chain(&spec.containers)
+    });
+    containers.map(|container| container.resources.as_ref())
+}
 
 pub(crate) struct Controller {
     world: Arc<World>,
     garbage: Arc<garbage::Controller>,
     queue: Arc<Queue<ObjectKey>>,
-    quotas: Arc<Mirror<ResourceQuota>>,
 }
 
 impl Controller {
     /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>, garbage: &Arc<garbage::Controller>) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
-        let quotas = Arc::new(Mirror::new(
-            world.client.clone(),
-            MANAGER,
-            |_: &ResourceQuota| Vec::new(),
-        ));
+        let quotas = Arc::clone(&world.quotas);
         let own = Arc::clone(&queue);
         quotas.listen(move |_, after: Option<&Arc<ResourceQuota>>| {
             if let Some(quota) = after {
@@ -46,8 +53,8 @@ impl Controller {
         let (own, all) = (Arc::clone(&queue), Arc::clone(&quotas));
         world.pods.listen(move |before, after| {
             if let (Some(before), Some(after)) = (before, after)
-                && objects::terminal(after)
-                && !objects::terminal(before)
+                && (objects::terminal(after) && !objects::terminal(before)
+                    || resources(before).ne(resources(after)))
             {
                 add_all(&own, &all, objects::namespace(&**after));
             }
@@ -58,34 +65,25 @@ impl Controller {
             world: Arc::clone(world),
             garbage: Arc::clone(garbage),
             queue,
-            quotas,
         })
     }
+}
 
-    /// Returns the mirror of quotas, which other controllers share.
-    pub(crate) fn quotas(&self) -> &Arc<Mirror<ResourceQuota>> {
-        &self.quotas
+impl Reconcile for Controller {
+    const NAME: &'static str = "resourcequota";
+    const PARALLEL: usize = 2;
+
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
     }
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let queue = Arc::clone(&self.queue);
-        let work = async {
-            self.quotas.synced().await;
-            self.garbage.discovered().await;
-            queue
-                .work("resourcequota", 2, |key| {
-                    let this = Arc::clone(&self);
-                    async move { this.reconcile(&key).await }
-                })
-                .await;
-        };
-        tokio::join!(Arc::clone(&self.quotas).follow(Config::default()), work);
+    async fn ready(&self) {
+        self.garbage.discovered().await;
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
         // the version of this quota is written back, so that what admission charges meanwhile is not lost
-        let Some(before) = self.quotas.get(key) else {
+        let Some(before) = self.world.quotas.get(key) else {
             return Ok(());
         };
         let hard = before.spec.clone().unwrap_or_default().hard;
@@ -123,10 +121,12 @@ impl Controller {
         }
         let mut after = ResourceQuota::clone(&before);
         after.status = Some(status);
-        self.quotas.replace_status(&after).await?;
+        self.world.quotas.replace_status(&after).await?;
         Ok(())
     }
+}
 
+impl Controller {
     /// Returns the objects of one resource in the namespace of a quota; none of a resource that does not exist.
     async fn objects(
         &self,

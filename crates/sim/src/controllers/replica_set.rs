@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::events::Recorder;
 use super::mirror::ObjectKey;
 use super::queue::Queue;
+use super::reconcile::Reconcile;
 use super::world::World;
 use super::{objects, pods, selectors};
 
@@ -56,16 +57,14 @@ impl Controller {
             events: world.events.of("replicaset-controller"),
         })
     }
+}
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let queue = Arc::clone(&self.queue);
-        queue
-            .work("replicaset", 5, |key| {
-                let this = Arc::clone(&self);
-                async move { this.reconcile(&key).await }
-            })
-            .await;
+impl Reconcile for Controller {
+    const NAME: &'static str = "replicaset";
+    const PARALLEL: usize = 5;
+
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
@@ -105,7 +104,9 @@ impl Controller {
         }
         Ok(())
     }
+}
 
+impl Controller {
     async fn manage(
         &self,
         set: &ReplicaSet,

@@ -14,18 +14,18 @@ mod status;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::Pod;
 
 use super::events::Recorder;
-use super::mirror::{Mirror, ObjectKey};
+use super::mirror::ObjectKey;
 use super::queue::Queue;
+use super::reconcile::Reconcile;
 use super::world::World;
 use super::{objects, pods, selectors};
 
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
-    claims: Arc<Mirror<PersistentVolumeClaim>>,
     events: Recorder,
 }
 
@@ -44,10 +44,7 @@ fn is_available(set: &StatefulSet, pod: &Pod) -> bool {
 
 impl Controller {
     /// Subscribes to the changes that concern this controller; `claims` is a mirror that another controller follows.
-    pub(crate) fn new(
-        world: &Arc<World>,
-        claims: &Arc<Mirror<PersistentVolumeClaim>>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
         let own = Arc::clone(&queue);
         world.stateful_sets.listen(move |before, after| {
@@ -80,7 +77,7 @@ impl Controller {
         });
         let own = Arc::clone(&queue);
         let sets = Arc::clone(&world.stateful_sets);
-        claims.listen(move |before, after| {
+        world.claims.listen(move |before, after| {
             // a pod may wait for the end of a claim of its name
             if let (Some(claim), None) = (before, after) {
                 for set in sets.within(objects::namespace(&**claim)) {
@@ -94,21 +91,17 @@ impl Controller {
         Arc::new(Self {
             world: Arc::clone(world),
             queue,
-            claims: Arc::clone(claims),
             events: world.events.of("statefulset-controller"),
         })
     }
+}
 
-    /// Runs the controller; never returns by itself.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let queue = Arc::clone(&self.queue);
-        self.claims.synced().await;
-        queue
-            .work("statefulset", 5, |key| {
-                let this = Arc::clone(&self);
-                async move { this.reconcile(&key).await }
-            })
-            .await;
+impl Reconcile for Controller {
+    const NAME: &'static str = "statefulset";
+    const PARALLEL: usize = 5;
+
+    fn queue(&self) -> &Arc<Queue<ObjectKey>> {
+        &self.queue
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {

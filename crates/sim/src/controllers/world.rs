@@ -2,10 +2,20 @@
 
 use std::sync::Arc;
 
+use futures::future::{BoxFuture, FutureExt as _, join_all};
 use k8s_openapi::api::apps::v1::{
     ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet,
 };
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Endpoints, Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota, Service,
+    ServiceAccount,
+};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::runtime::watcher::Config;
 use tokio::task::JoinSet;
@@ -13,6 +23,9 @@ use tokio::task::JoinSet;
 use super::events::Recorder;
 use super::mirror::{Kind, Mirror};
 use super::{MANAGER, objects};
+
+/// Name of the ConfigMap that each namespace has, with the certificate of the cluster's authority.
+pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
 
 /// The mirrors, and the recorder of events.
 pub(crate) struct World {
@@ -22,67 +35,110 @@ pub(crate) struct World {
     pub(crate) nodes: Arc<Mirror<Node>>,
     pub(crate) namespaces: Arc<Mirror<Namespace>>,
     pub(crate) service_accounts: Arc<Mirror<ServiceAccount>>,
+    /// The ConfigMaps with the name [`ROOT_CA`].
+    pub(crate) root_cas: Arc<Mirror<ConfigMap>>,
     pub(crate) deployments: Arc<Mirror<Deployment>>,
     pub(crate) replica_sets: Arc<Mirror<ReplicaSet>>,
     pub(crate) daemon_sets: Arc<Mirror<DaemonSet>>,
     pub(crate) stateful_sets: Arc<Mirror<StatefulSet>>,
     pub(crate) revisions: Arc<Mirror<ControllerRevision>>,
+    pub(crate) jobs: Arc<Mirror<Job>>,
+    pub(crate) cron_jobs: Arc<Mirror<CronJob>>,
+    pub(crate) budgets: Arc<Mirror<PodDisruptionBudget>>,
+    pub(crate) claims: Arc<Mirror<PersistentVolumeClaim>>,
+    pub(crate) quotas: Arc<Mirror<ResourceQuota>>,
+    pub(crate) services: Arc<Mirror<Service>>,
+    pub(crate) endpoints: Arc<Mirror<Endpoints>>,
+    pub(crate) slices: Arc<Mirror<EndpointSlice>>,
+    pub(crate) leases: Arc<Mirror<Lease>>,
+    pub(crate) certificate_requests: Arc<Mirror<CertificateSigningRequest>>,
+    pub(crate) definitions: Arc<Mirror<CustomResourceDefinition>>,
+    all: Vec<Box<dyn Watched>>,
 }
 
-fn mirror<K: Kind>(client: &Client, index: fn(&K) -> Vec<String>) -> Arc<Mirror<K>> {
-    Arc::new(Mirror::new(client.clone(), MANAGER, index))
+/// A mirror of any kind, and which objects it holds.
+trait Watched: Send + Sync {
+    fn follow(&self) -> BoxFuture<'static, ()>;
+    fn synced(&self) -> BoxFuture<'_, ()>;
 }
 
-fn unindexed<K: Kind>(client: &Client) -> Arc<Mirror<K>> {
-    mirror(client, |_| Vec::new())
+impl<K: Kind> Watched for (Arc<Mirror<K>>, Config) {
+    fn follow(&self) -> BoxFuture<'static, ()> {
+        Arc::clone(&self.0).follow(self.1.clone()).boxed()
+    }
+
+    fn synced(&self) -> BoxFuture<'_, ()> {
+        self.0.synced().boxed()
+    }
+}
+
+/// Makes mirrors, and keeps a list of them.
+struct Maker {
+    client: Client,
+    all: Vec<Box<dyn Watched>>,
+}
+
+impl Maker {
+    fn mirror<K: Kind>(&mut self, config: Config, index: fn(&K) -> Vec<String>) -> Arc<Mirror<K>> {
+        let mirror = Arc::new(Mirror::new(self.client.clone(), MANAGER, index));
+        self.all.push(Box::new((Arc::clone(&mirror), config)));
+        mirror
+    }
+
+    fn indexed<K: Kind>(&mut self, index: fn(&K) -> Vec<String>) -> Arc<Mirror<K>> {
+        self.mirror(Config::default(), index)
+    }
+
+    fn plain<K: Kind>(&mut self) -> Arc<Mirror<K>> {
+        self.indexed(|_| Vec::new())
+    }
 }
 
 impl World {
     /// Creates a world with empty mirrors; no watch is started yet.
     pub(crate) fn new(client: Client, events: Recorder) -> Self {
+        let mut make = Maker {
+            client: client.clone(),
+            all: Vec::new(),
+        };
+        let root_ca = Config::default().fields(&format!("metadata.name={ROOT_CA}"));
         Self {
-            events,
-            pods: mirror(&client, objects::pod_index),
-            nodes: unindexed(&client),
-            namespaces: unindexed(&client),
-            service_accounts: unindexed(&client),
-            deployments: unindexed(&client),
-            replica_sets: mirror(&client, objects::owner_index),
-            daemon_sets: unindexed(&client),
-            stateful_sets: unindexed(&client),
-            revisions: mirror(&client, objects::owner_index),
             client,
+            events,
+            pods: make.indexed(objects::pod_index),
+            nodes: make.plain(),
+            namespaces: make.plain(),
+            service_accounts: make.plain(),
+            root_cas: make.mirror(root_ca, |_| Vec::new()),
+            deployments: make.plain(),
+            replica_sets: make.indexed(objects::owner_index),
+            daemon_sets: make.plain(),
+            stateful_sets: make.plain(),
+            revisions: make.indexed(objects::owner_index),
+            jobs: make.indexed(objects::owner_index),
+            cron_jobs: make.plain(),
+            budgets: make.plain(),
+            claims: make.plain(),
+            quotas: make.plain(),
+            services: make.plain(),
+            endpoints: make.plain(),
+            slices: make.indexed(objects::service_index),
+            leases: make.plain(),
+            certificate_requests: make.plain(),
+            definitions: make.plain(),
+            all: make.all,
         }
     }
 
     /// Starts all watches.
     pub(crate) fn follow(&self, tasks: &mut JoinSet<()>) {
-        fn start<K: Kind>(mirror: &Arc<Mirror<K>>, tasks: &mut JoinSet<()>) {
-            tasks.spawn(Arc::clone(mirror).follow(Config::default()));
+        for mirror in &self.all {
+            tasks.spawn(mirror.follow());
         }
-        start(&self.pods, tasks);
-        start(&self.nodes, tasks);
-        start(&self.namespaces, tasks);
-        start(&self.service_accounts, tasks);
-        start(&self.deployments, tasks);
-        start(&self.replica_sets, tasks);
-        start(&self.daemon_sets, tasks);
-        start(&self.stateful_sets, tasks);
-        start(&self.revisions, tasks);
     }
 
     /// Returns once every mirror is filled.
     pub(crate) async fn synced(&self) {
-        tokio::join!(
-            self.pods.synced(),
-            self.nodes.synced(),
-            self.namespaces.synced(),
-            self.service_accounts.synced(),
-            self.deployments.synced(),
-            self.replica_sets.synced(),
-            self.daemon_sets.synced(),
-            self.stateful_sets.synced(),
-            self.revisions.synced(),
-        );
+        join_all(self.all.iter().map(|mirror| mirror.synced())).await;
     }
 }

@@ -96,7 +96,8 @@ fn on_pod_change(
             objects::deleting(&**pod),
         )
     };
-    if before.is_some_and(placed) && !placed(pod) {
+    let resized = before.is_some_and(|before| pod::resized(before, pod));
+    if resized || before.is_some_and(placed) && !placed(pod) {
         state.pending.changed(Change::Room);
     } else if before.map(seen_by_others) != Some(seen_by_others(pod)) {
         state.pending.changed(Change::OtherPods);

@@ -55,7 +55,8 @@ impl Task {
     /// Reads a pod.
     pub(super) fn new(pod: &Arc<Pod>) -> Self {
         let spec = pod.spec.clone().unwrap_or_default();
-        let requests = requests(&spec);
+        let own = |container: &Container| taken(pod, container);
+        let requests = requests(&spec, own);
         let apps = spec.containers.iter().chain(
             spec.init_containers
                 .iter()
@@ -64,7 +65,7 @@ impl Task {
         );
         let (mut cpu, mut memory) = (0, 0);
         for container in apps {
-            let own_requests = own_requests(container.resources.as_ref());
+            let own_requests = own(container);
             cpu += own_requests
                 .get("cpu")
                 .copied()
@@ -177,6 +178,38 @@ fn own_requests(resources: Option<&ResourceRequirements>) -> Amounts {
     own_requests
 }
 
+/// Returns what a container takes of its node while its resources change: the most of what it asks for, what it is allocated and what it has.
+/// What it will never get does not count.
+fn taken(pod: &Pod, container: &Container) -> Amounts {
+    let wanted = own_requests(container.resources.as_ref());
+    let Some(status) = &pod.status else {
+        return wanted;
+    };
+    let mut statuses = [&status.container_statuses, &status.init_container_statuses]
+        .into_iter()
+        .flatten()
+        .flatten();
+    let known = statuses.find(|status| status.name == container.name);
+    let Some((known, actual)) = known.and_then(|known| Some((known, known.resources.as_ref()?)))
+    else {
+        return wanted;
+    };
+    let mut conditions = status.conditions.iter().flatten();
+    let never = conditions.any(|condition| {
+        condition.type_ == "PodResizePending" && condition.reason.as_deref() == Some("Infeasible")
+    });
+    let mut taken = if never { Amounts::new() } else { wanted };
+    let allocated = amounts(known.allocated_resources.as_ref());
+    for (name, amount) in allocated
+        .into_iter()
+        .chain(amounts(actual.requests.as_ref()))
+    {
+        let most = taken.entry(name).or_default();
+        *most = amount.max(*most);
+    }
+    taken
+}
+
 fn sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
@@ -188,15 +221,15 @@ fn add(to: &mut Amounts, other: &Amounts) {
 }
 
 /// Returns the peak over the pod's life: the larger of all containers with all sidecars, and any init container with the sidecars before
-/// it. Pod-level requests take precedence, and overhead is added.
-fn requests(spec: &PodSpec) -> Amounts {
+/// it. Pod-level requests take precedence, and overhead is added. `own` says what a container takes.
+fn requests(spec: &PodSpec, own: impl Fn(&Container) -> Amounts) -> Amounts {
     let mut total = Amounts::new();
     for container in &spec.containers {
-        add(&mut total, &own_requests(container.resources.as_ref()));
+        add(&mut total, &own(container));
     }
     let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
     for container in spec.init_containers.iter().flatten() {
-        let own = own_requests(container.resources.as_ref());
+        let own = own(container);
         if sidecar(container) {
             add(&mut sidecars, &own);
         }
@@ -255,4 +288,51 @@ pub(super) fn pending(pod: &Pod, scheduler: &str) -> bool {
         .filter(|name| !name.is_empty())
         .unwrap_or("default-scheduler");
     objects::node_of(pod).is_none() && !objects::terminal(pod) && name == scheduler
+}
+
+/// Returns whether containers of a pod have got other resources.
+pub(super) fn resized(before: &Pod, after: &Pod) -> bool {
+    let statuses = |pod: &Pod| {
+        let status = pod.status.as_ref();
+        let statuses = status.and_then(|status| status.container_statuses.clone());
+        statuses.unwrap_or_default()
+    };
+    let pairs = statuses(before).into_iter().zip(statuses(after));
+    pairs
+        .filter_map(|(before, after)| Some((before.resources?, after.resources?)))
+        .any(|(before, after)| before != after)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::that_has_what_it_asks_for("2", "2", "2", Value::Null, 2000)]
+    #[case::that_waits_for_more("4", "2", "2", json!("Deferred"), 4000)]
+    #[case::that_never_gets_more("4", "2", "2", json!("Infeasible"), 2000)]
+    #[case::that_still_has_more("1", "1", "3", Value::Null, 3000)]
+    fn a_pod_takes_the_most(
+        #[case] asks: &str,
+        #[case] allocated: &str,
+        #[case] has: &str,
+        #[case] pending: Value,
+        #[case] expected: i64,
+    ) {
+        let cpu = |amount: &str| json!({"cpu": amount});
+        let pod = json!({
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": cpu(asks)}}]},
+            "status": {
+                "conditions": [{"type": "PodResizePending", "status": "True", "reason": pending}],
+                "containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                    "allocatedResources": cpu(allocated), "resources": {"requests": cpu(has)}}],
+            },
+        });
+        let pod = Arc::new(serde_json::from_value(pod).unwrap());
+        assert_eq!(Task::new(&pod).requests["cpu"], expected);
+    }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use cluster_spec::kubelet::KubeletSettings;
 use fixtures::machines::Machine;
-use kubelet_model::node::{Node, Refusal, StartError};
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_model::node::{Node, Refusal, Resize, StartError};
 use kubelet_model::predicates::NodeProperties;
 use kubelet_model::settings;
 use kubelet_model::workload::Amounts;
@@ -177,6 +178,21 @@ impl Managers {
         model.node.stopped(uid);
         model.answers.retain(|(pod, _, _), _| pod != uid);
         self.write(&mut model);
+    }
+
+    /// Gives a pod the resources that it asks for now, if that is possible; `None` for a pod that is not active.
+    pub(crate) fn resize(&self, pod: &Pod) -> Option<Resize> {
+        let outcome = self.lock().node.resize(pod);
+        outcome.unwrap_or_else(|error| {
+            // The API server takes no pod with such an amount.
+            tracing::warn!(%error, "A pod is not resized");
+            None
+        })
+    }
+
+    /// Decides again about resizes that found no room. Returns the pods whose decision may have changed, by UID.
+    pub(crate) fn retry_resizes(&self) -> Vec<String> {
+        self.lock().node.retry_resizes()
     }
 
     /// Releases the allocations of pods that are gone, as kubelets do from time to time.

@@ -38,6 +38,8 @@ pub(crate) struct View<'a> {
     pub(crate) was_initialized: bool,
     /// Quality-of-service class.
     pub(crate) qos: &'static str,
+    /// Conditions of a change of its resources.
+    pub(crate) resizing: Vec<PodCondition>,
 }
 
 /// Computes the status of an admitted pod.

@@ -1,7 +1,7 @@
 //! Quotas that follow what is used, and claims that stay while a pod uses them.
 
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ResourceQuota, Service};
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, make, until};
@@ -77,6 +77,29 @@ async fn a_quota_counts_what_comes_and_what_goes() {
         message.contains("requested: services.nodeports=2"),
         "{message}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_counts_what_a_resized_pod_takes_and_gives_back() {
+    let cluster = Cluster::start(&["a"]).await;
+    let (quotas, pods): (Api<ResourceQuota>, Api<Pod>) = (cluster.api(), cluster.api());
+    let hard = json!({"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "300m"}}});
+    make(&quotas, hard).await;
+    uses(&quotas, &[("requests.cpu", "0")]).await;
+    make(&pods, pod("p")).await;
+    let resize = async |cpu: &str| {
+        let change = json!({"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}});
+        let (parameters, patch) = (PatchParams::default(), Patch::Strategic(change));
+        pods.patch_subresource("resize", "p", &parameters, &patch)
+            .await
+    };
+    resize("250m").await.unwrap();
+    uses(&quotas, &[("requests.cpu", "250m")]).await;
+    let message = resize("400m").await.unwrap_err().to_string();
+    let expected = "exceeded quota: q, requested: requests.cpu=150m, used: requests.cpu=250m, limited: requests.cpu=300m";
+    assert!(message.contains(expected), "{message}");
+    resize("50m").await.unwrap();
+    uses(&quotas, &[("requests.cpu", "50m")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -38,7 +38,7 @@ fn unset_amounts(object: &Value, hard: &serde_json::Map<String, Value>) -> Vec<S
     missing
 }
 
-/// Adds a new object to the use of its namespace's quotas, unless it exceeds one of them.
+/// Adds a new object, or what a changed one takes more than before, to the use of its namespace's quotas, unless it exceeds one of them.
 pub(super) fn charge(
     state: &mut State,
     attempt: &Attempt<'_>,
@@ -57,7 +57,19 @@ pub(super) fn charge(
     if quotas.is_empty() {
         return Ok(());
     }
-    let usage = quota::usage(&resource.group, &resource.plural, object);
+    let mut usage = quota::usage(&resource.group, &resource.plural, object);
+    for (name, before) in attempt
+        .before
+        .map(|before| quota::usage(&resource.group, &resource.plural, before))
+        .into_iter()
+        .flatten()
+    {
+        // what is given back is counted by the controller
+        match usage.get_mut(&name) {
+            Some(amount) if *amount > before => *amount = *amount - before,
+            _ => drop(usage.remove(&name)),
+        }
+    }
     let mut charged = Vec::new();
     for mut quota_object in quotas {
         let name = quota_object["metadata"]["name"]

@@ -7,7 +7,9 @@
 
 use std::cell::RefCell;
 
-use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
+use kube_cel::cel::common::ast::{
+    CallExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue,
+};
 use kube_cel::cel::extractors::Arguments;
 use kube_cel::cel::{Context, ExecutionError, Value};
 
@@ -124,20 +126,8 @@ pub(super) fn install(expression: &mut IdedExpr) -> u64 {
             1 + target + call.args.iter_mut().map(install).sum::<u64>()
         }
         Expr::List(list) => LIST + list.elements.iter_mut().map(install).sum::<u64>(),
-        Expr::Map(map) => {
-            MAP + map
-                .entries
-                .iter_mut()
-                .map(|entry| of_entry(&mut entry.expr))
-                .sum::<u64>()
-        }
-        Expr::Struct(made) => {
-            MAP + made
-                .entries
-                .iter_mut()
-                .map(|entry| of_entry(&mut entry.expr))
-                .sum::<u64>()
-        }
+        Expr::Map(map) => of_entries(&mut map.entries),
+        Expr::Struct(made) => of_entries(&mut made.entries),
         Expr::Comprehension(comprehension) => {
             let outside = install(&mut comprehension.iter_range)
                 + install(&mut comprehension.accu_init)
@@ -155,11 +145,13 @@ pub(super) fn install(expression: &mut IdedExpr) -> u64 {
     }
 }
 
-fn of_entry(entry: &mut EntryExpr) -> u64 {
-    match entry {
+/// Returns what a map or a structure costs, as [`install`] does.
+fn of_entries(entries: &mut [IdedEntryExpr]) -> u64 {
+    let values = entries.iter_mut().map(|entry| match &mut entry.expr {
         EntryExpr::StructField(field) => install(&mut field.value),
         EntryExpr::MapEntry(entry) => install(&mut entry.key) + install(&mut entry.value),
-    }
+    });
+    MAP + values.sum::<u64>()
 }
 
 fn call<const N: usize>(function: &str, arguments: [IdedExpr; N]) -> Expr {

@@ -91,7 +91,7 @@ impl Controller {
                 for held in &active {
                     let name = held.name.as_deref().unwrap_or_default();
                     let key = ObjectKey::new(objects::namespace(cron), name);
-                    if let Some(job) = self.jobs.get(&key) {
+                    if let Some(job) = self.world.jobs.get(&key) {
                         self.delete(cron, status, &job).await?;
                     }
                 }
@@ -99,7 +99,7 @@ impl Controller {
             _ => {}
         }
         let namespace = objects::namespace(cron);
-        let made = match self.jobs.create(namespace, &wanted).await {
+        let made = match self.world.jobs.create(namespace, &wanted).await {
             Ok(made) => {
                 let what = format!("Created job {}", made.name_any());
                 self.events.normal(cron, "SuccessfulCreate", what);
@@ -107,7 +107,7 @@ impl Controller {
             }
             Err(error) if objects::namespace_terminating(&error) => return Ok(()),
             Err(error) if objects::code(&error) == 409 => {
-                let found = self.jobs.get(&ObjectKey::of(&wanted.metadata));
+                let found = self.world.jobs.get(&ObjectKey::of(&wanted.metadata));
                 let ours =
                     found.filter(|job| objects::controlled_by(&job.metadata, objects::uid(cron)));
                 let Some(ours) = ours else { return Ok(()) };
@@ -136,7 +136,7 @@ impl Controller {
             propagation_policy: Some(PropagationPolicy::Background),
             ..DeleteParams::default()
         };
-        match self.jobs.delete(job, &params).await {
+        match self.world.jobs.delete(job, &params).await {
             Ok(()) => {
                 drop_active(status, objects::uid(job));
                 let what = format!("Deleted job {}", job.name_any());

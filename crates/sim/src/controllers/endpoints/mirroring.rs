@@ -132,14 +132,14 @@ fn slice(
 impl Controller {
     /// Brings the slices that mirror the Endpoints of a key up to date.
     pub(super) async fn mirror(&self, key: &ObjectKey) -> Result<(), kube::Error> {
-        let held = self.slices.indexed(&key.to_string());
+        let held = self.world.slices.indexed(&key.to_string());
         let ours = held
             .into_iter()
             .filter(|slice| is_managed_by(slice, MIRROR_MANAGER));
         let mut left: Vec<Arc<EndpointSlice>> = ours.collect();
-        let service = self.services.get(key);
+        let service = self.world.services.get(key);
         let is_for_users = service.is_some_and(|service| !has_selector(&service));
-        let endpoints = self.endpoints.get(key).filter(|endpoints| {
+        let endpoints = self.world.endpoints.get(key).filter(|endpoints| {
             let is_skipped = endpoints
                 .labels()
                 .get(SKIP)
@@ -150,7 +150,10 @@ impl Controller {
             self.write_mirrored(&endpoints, &mut left).await?;
         }
         for slice in left {
-            self.slices.delete(&slice, &DeleteParams::default()).await?;
+            self.world
+                .slices
+                .delete(&slice, &DeleteParams::default())
+                .await?;
         }
         Ok(())
     }
@@ -197,7 +200,7 @@ impl Controller {
                 && meta.owner_references == wanted.metadata.owner_references;
             if !is_same {
                 replaced_meta(&mut wanted, &found);
-                self.slices.replace(&wanted).await?;
+                self.world.slices.replace(&wanted).await?;
             }
         }
         for mut wanted in missing {
@@ -207,10 +210,10 @@ impl Controller {
                 .position(|slice| slice.address_type == wanted.address_type);
             if let Some(place) = spare {
                 replaced_meta(&mut wanted, &held.swap_remove(place));
-                self.slices.replace(&wanted).await?;
+                self.world.slices.replace(&wanted).await?;
             } else {
                 let namespace = objects::namespace(endpoints);
-                let made = self.slices.create(namespace, &wanted).await;
+                let made = self.world.slices.create(namespace, &wanted).await;
                 ignore_terminating(made.map(|_| ()))?;
             }
         }

@@ -26,7 +26,6 @@ impl Controller {
     pub(super) async fn watch_all(&self) {
         let mut watches: JoinSet<()> = JoinSet::new();
         let mut running: HashMap<String, AbortHandle> = HashMap::new();
-        self.definitions.synced().await;
         let builtin = loop {
             match self.discover().await {
                 Ok(kinds) => break kinds,

@@ -107,7 +107,8 @@ impl Controller {
         wanted: &PersistentVolumeClaim,
     ) -> Option<PersistentVolumeClaim> {
         let key = ObjectKey::new(objects::namespace(set), objects::name(wanted));
-        self.claims
+        self.world
+            .claims
             .get(&key)
             .map(|claim| PersistentVolumeClaim::clone(&claim))
     }
@@ -138,7 +139,11 @@ impl Controller {
                 }
                 Some(_) => {}
                 None => {
-                    let made = self.claims.create(objects::namespace(set), &wanted).await;
+                    let made = self
+                        .world
+                        .claims
+                        .create(objects::namespace(set), &wanted)
+                        .await;
                     let is_there = made
                         .as_ref()
                         .is_err_and(|error| objects::code(error) == 409);
@@ -191,7 +196,7 @@ impl Controller {
             };
             if let Some(owners) = owners(&claim, set, pod, is_condemned) {
                 claim.metadata.owner_references = Some(owners);
-                self.claims.replace(&claim).await?;
+                self.world.claims.replace(&claim).await?;
                 is_changed = true;
             }
         }

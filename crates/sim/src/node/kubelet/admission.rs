@@ -59,6 +59,16 @@ impl Kubelet {
         }
     }
 
+    /// Lets the managers decide again about resizes that found no room, after something has left the node.
+    pub(super) fn retry_resizes(&self) {
+        for uid in self.managers.retry_resizes() {
+            if let Some(known) = self.lock().get(&uid) {
+                // A worker that has ended needs no signal.
+                let _ = known.sender.send(Signal::ResizeDecided);
+            }
+        }
+    }
+
     /// Restores the living pods after a restart with the same settings.
     pub(crate) fn restore_pods(&self) {
         self.evict_all(self.managers.restart());

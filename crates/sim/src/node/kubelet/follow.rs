@@ -105,6 +105,7 @@ impl Kubelet {
             let _ = known.sender.send(Signal::Gone);
         }
         self.managers.stopped(uid);
+        self.retry_resizes();
     }
 
     /// Handles a pod that is new or changed.

@@ -11,6 +11,7 @@ pub(crate) mod prepared;
 pub(crate) mod probes;
 pub(crate) mod publish;
 mod refresh;
+mod resize;
 mod sandbox;
 pub(crate) mod signals;
 mod slot;
@@ -32,6 +33,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use self::prepared::Prepared;
+use self::resize::Resizing;
 use self::signals::Signal;
 use self::slot::{Slot, slots};
 use self::snapshot::PodSnapshot;
@@ -64,6 +66,7 @@ pub(crate) struct Worker {
     mount_delay: Duration,
     mount_again: Option<Instant>,
     verdict: Option<(String, String)>,
+    resizing: Resizing,
     was_initialized: bool,
     is_over: bool,
     is_gone: bool,
@@ -130,6 +133,7 @@ impl Worker {
             mount_delay: sandbox::FIRST_MOUNT_RETRY,
             mount_again: None,
             verdict: None,
+            resizing: Resizing::default(),
             was_initialized: false,
             is_over,
             is_gone: false,
@@ -187,6 +191,7 @@ impl Worker {
             self.stop().await;
             return self.finish().await;
         }
+        self.resize().await;
         let mut wake = deadline;
         let mut earlier = |at: Instant| wake = Some(wake.map_or(at, |wake: Instant| wake.min(at)));
         if let Some(again) = self.make_ready().await {

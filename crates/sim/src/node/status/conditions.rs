@@ -7,14 +7,22 @@ use k8s_openapi::jiff::Timestamp;
 use super::View;
 use super::facts::Role;
 
-/// Conditions that the kubelet owns, in its order.
-pub(crate) const CONDITIONS: [&str; 5] = [
+/// Conditions that every pod has, in the kubelet's order.
+const CONDITIONS: [&str; 5] = [
     "PodReadyToStartContainers",
     "Initialized",
     "Ready",
     "ContainersReady",
     "PodScheduled",
 ];
+
+/// Conditions of a pod whose resources change.
+const OF_RESIZE: [&str; 2] = ["PodResizePending", "PodResizeInProgress"];
+
+/// Returns whether a condition belongs to the kubelet.
+pub(crate) fn is_own(name: &str) -> bool {
+    CONDITIONS.contains(&name) || OF_RESIZE.contains(&name)
+}
 
 /// What a condition says.
 struct ConditionValue {
@@ -62,7 +70,8 @@ pub(super) fn of(
         ready,
         ConditionValue::yes(None),
     ];
-    let mut list: Vec<PodCondition> = foreign(old).cloned().collect();
+    let foreign = foreign(old).cloned();
+    let mut list: Vec<PodCondition> = foreign.chain(view.resizing.iter().cloned()).collect();
     for (name, value) in CONDITIONS.into_iter().zip(values) {
         let status = if value.status { "True" } else { "False" };
         let before = old
@@ -172,5 +181,5 @@ fn all_ready(containers: &ConditionValue, spec: &PodSpec, old: &PodStatus) -> Co
 /// Returns the conditions that the kubelet does not own.
 pub(super) fn foreign(status: &PodStatus) -> impl Iterator<Item = &PodCondition> {
     let all = status.conditions.iter().flatten();
-    all.filter(|condition| !CONDITIONS.contains(&condition.type_.as_str()))
+    all.filter(|condition| !is_own(&condition.type_))
 }

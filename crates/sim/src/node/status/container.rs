@@ -1,9 +1,12 @@
 //! The status of one container of a pod.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateWaiting, ContainerStatus,
     ContainerUser, LinuxContainerUser, Pod, ResourceRequirements, VolumeMountStatus,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::facts::{Facts, Role, Run};
@@ -12,8 +15,9 @@ use super::facts::{Facts, Role, Run};
 pub(super) fn status(facts: &Facts, pod: &Pod) -> ContainerStatus {
     let spec = &facts.container;
     let exists = facts.id.is_some();
-    let resources = spec.resources.clone().unwrap_or_default();
-    let requests = resources.requests.clone().filter(|list| !list.is_empty());
+    let allocated = spec.resources.as_ref();
+    let allocated = allocated.and_then(|resources| resources.requests.clone());
+    let filled = |list: Option<BTreeMap<String, Quantity>>| list.filter(|list| !list.is_empty());
     let state = match &facts.run {
         Run::Waiting { reason, message } => ContainerState {
             waiting: Some(ContainerStateWaiting {
@@ -47,10 +51,10 @@ pub(super) fn status(facts: &Facts, pod: &Pod) -> ContainerStatus {
         image: spec.image.clone().unwrap_or_default(),
         image_id: facts.image_id.clone().unwrap_or_default(),
         container_id: facts.id.clone(),
-        allocated_resources: requests.clone().filter(|_| exists),
+        allocated_resources: filled(allocated).filter(|_| exists),
         resources: exists.then(|| ResourceRequirements {
-            limits: resources.limits.clone().filter(|list| !list.is_empty()),
-            requests,
+            limits: filled(facts.actual.limits.clone()),
+            requests: filled(facts.actual.requests.clone()),
             claims: None,
         }),
         user: exists.then(|| user(spec, pod)),

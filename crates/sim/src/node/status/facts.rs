@@ -1,6 +1,8 @@
 //! What a kubelet knows of a container: its role in the pod, its state and its restarts.
 
-use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, PodSpec};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStateTerminated, PodSpec, ResourceRequirements,
+};
 use k8s_openapi::jiff::Timestamp;
 
 /// The state of a container.
@@ -30,10 +32,20 @@ pub(crate) enum Role {
     Ephemeral,
 }
 
+impl Role {
+    /// Returns whether the resources of such a container may change while it runs.
+    pub(crate) fn is_resizable(self) -> bool {
+        matches!(self, Self::Sidecar | Self::App)
+    }
+}
+
 /// A container and its state.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
+    /// The container as it is started, with the resources that it is allocated.
     pub(crate) container: Container,
+    /// The resources that it has.
+    pub(crate) actual: ResourceRequirements,
     pub(crate) role: Role,
     pub(crate) run: Run,
     pub(crate) last: Option<ContainerStateTerminated>,
@@ -56,6 +68,7 @@ impl Facts {
         };
         Self {
             container: container.clone(),
+            actual: container.resources.clone().unwrap_or_default(),
             role,
             run: Run::Waiting {
                 reason: reason.to_owned(),

@@ -43,6 +43,7 @@ fn mk_status(pod: &Pod, containers: &[Facts], is_over: bool, initialized: bool) 
         is_over,
         was_initialized: initialized,
         qos: "BestEffort",
+        resizing: Vec::new(),
     };
     of(&view, Timestamp::UNIX_EPOCH)
 }
@@ -164,6 +165,7 @@ fn time_of_a_condition_stays_while_it_does_not_change() {
         is_over: false,
         was_initialized: true,
         qos: "BestEffort",
+        resizing: Vec::new(),
     };
     let later: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let status = of(&view, later);

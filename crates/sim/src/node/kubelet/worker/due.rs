@@ -26,7 +26,9 @@ impl Worker {
             let is_due = match &facts.run {
                 Run::Running { .. } => false,
                 Run::Waiting { .. } => true,
-                Run::Exited(end) => restarts(&spec, role, end.exit_code),
+                Run::Exited(end) => {
+                    self.slots[index].must_restart || restarts(&spec, role, end.exit_code)
+                }
             };
             if is_due {
                 let later = self.start_or_wait(index).await;

@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 
 use super::{Worker, is_finished, version};
 use crate::node::kubelet::static_pods;
-use crate::node::status::conditions::CONDITIONS;
 use crate::node::status::facts::Facts;
-use crate::node::status::{self, View};
+use crate::node::status::{self, View, conditions};
 
 impl Worker {
     /// Writes the status if it changed; returns whether the API server has it now.
@@ -40,6 +39,7 @@ impl Worker {
             is_over: self.is_over,
             was_initialized: self.was_initialized,
             qos: self.qos,
+            resizing: self.resizing.conditions(),
         };
         let status = status::of(&view, Timestamp::now());
         let is_written = self.written_status.as_ref() == Some(&status) && !self.must_rewrite;
@@ -114,10 +114,10 @@ impl Worker {
     /// correct that once they see it.
     fn is_overwritten(&self) -> bool {
         let own = |status: Option<&PodStatus>| -> BTreeMap<String, String> {
-            let conditions = status.and_then(|status| status.conditions.as_ref());
-            let conditions = conditions.into_iter().flatten();
-            conditions
-                .filter(|condition| CONDITIONS.contains(&condition.type_.as_str()))
+            let all = status.and_then(|status| status.conditions.as_ref());
+            all.into_iter()
+                .flatten()
+                .filter(|condition| conditions::is_own(&condition.type_))
                 .map(|condition| (condition.type_.clone(), condition.status.clone()))
                 .collect()
         };
@@ -130,12 +130,13 @@ impl Worker {
         let Some(written) = &self.written_status else {
             return theirs;
         };
-        let is_ours = |name: &str| CONDITIONS.contains(&name);
         let mut status = written.clone();
         let ours = written.conditions.iter().flatten();
-        let ours = ours.filter(|condition| is_ours(&condition.type_)).cloned();
+        let ours = ours
+            .filter(|condition| conditions::is_own(&condition.type_))
+            .cloned();
         let others = theirs.conditions.into_iter().flatten();
-        let others = others.filter(|condition| !is_ours(&condition.type_));
+        let others = others.filter(|condition| !conditions::is_own(&condition.type_));
         status.conditions = Some(others.chain(ours).collect());
         status
     }
@@ -162,9 +163,9 @@ fn patch(pod: &Pod, status: &PodStatus) -> serde_json::Result<Value> {
         .clone()
         .map(|condition| json!({ "type": condition.type_ }))
         .collect();
-    let mut conditions = Vec::new();
+    let mut changed = Vec::new();
     for condition in listed.clone() {
-        if CONDITIONS.contains(&condition.type_.as_str()) {
+        if conditions::is_own(&condition.type_) {
             let mut value = serde_json::to_value(condition)?;
             // A field that is no longer set needs an explicit null in the patch.
             for field in ["reason", "message"] {
@@ -172,7 +173,7 @@ fn patch(pod: &Pod, status: &PodStatus) -> serde_json::Result<Value> {
                     value[field] = Value::Null;
                 }
             }
-            conditions.push(value);
+            changed.push(value);
         }
     }
     let before = pod
@@ -180,13 +181,13 @@ fn patch(pod: &Pod, status: &PodStatus) -> serde_json::Result<Value> {
         .as_ref()
         .and_then(|status| status.conditions.as_ref());
     for condition in before.into_iter().flatten() {
-        let is_ours = CONDITIONS.contains(&condition.type_.as_str());
+        let is_ours = conditions::is_own(&condition.type_);
         if is_ours && !listed.clone().any(|one| one.type_ == condition.type_) {
-            conditions.push(json!({ "$patch": "delete", "type": condition.type_ }));
+            changed.push(json!({ "$patch": "delete", "type": condition.type_ }));
         }
     }
-    if !conditions.is_empty() {
-        body["conditions"] = Value::Array(conditions);
+    if !changed.is_empty() {
+        body["conditions"] = Value::Array(changed);
         body["$setElementOrder/conditions"] = Value::Array(order);
     }
     Ok(json!({ "metadata": { "uid": pod.metadata.uid }, "status": body }))

@@ -44,6 +44,8 @@ pub(crate) enum Signal {
     HookFailed { index: usize, attempt: i32 },
     /// The `preStop` hook failed.
     PreStopFailed { index: usize },
+    /// The managers have decided again about a change of resources that found no room.
+    ResizeDecided,
 }
 
 impl Worker {
@@ -56,6 +58,8 @@ impl Worker {
                     self.add_ephemeral();
                 }
             }
+            // The next round asks for the decision.
+            Signal::ResizeDecided => {}
             Signal::Gone => self.is_gone = true,
             Signal::Mirror(mirror) => {
                 let uid = |pod: Option<&Pod>| pod.and_then(|pod| pod.metadata.uid.clone());
@@ -139,7 +143,7 @@ impl Worker {
         if ran > BACKOFF_RESET {
             slot.delay = Duration::ZERO;
         }
-        slot.not_before = Some(Instant::now() + slot.delay);
+        slot.not_before = (!slot.must_restart).then(|| Instant::now() + slot.delay);
         slot.facts.run = Run::Exited(ContainerStateTerminated {
             exit_code: exit.code,
             reason: Some(if exit.code == 0 { "Completed" } else { "Error" }.to_owned()),

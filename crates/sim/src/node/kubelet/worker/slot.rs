@@ -28,6 +28,8 @@ pub(super) struct Slot {
     /// Backoff after a failed image pull.
     pub(super) pull_delay: Duration,
     pub(super) began: Option<Instant>,
+    /// Whether the container is stopped to start again at once with other resources.
+    pub(super) must_restart: bool,
 }
 
 impl Slot {
@@ -40,6 +42,7 @@ impl Slot {
             not_before: None,
             pull_delay: FIRST_BACKOFF,
             began: None,
+            must_restart: false,
         }
     }
 }

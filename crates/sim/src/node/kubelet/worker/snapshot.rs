@@ -13,7 +13,7 @@ use crate::node::status::facts::Run;
 /// The state of a pod that others may see.
 #[derive(Clone, Debug)]
 pub(crate) struct PodSnapshot {
-    /// The object.
+    /// The object, with the resources that its containers are allocated.
     pub(crate) pod: Pod,
     /// The address, once the pod has one.
     pub(crate) address: Option<Ipv4Addr>,
@@ -51,7 +51,7 @@ impl Worker {
             })
             .collect();
         let snapshot = PodSnapshot {
-            pod: self.pod.clone(),
+            pod: self.allocated_pod(),
             address: self.address,
             containers,
             is_over: self.is_over,

@@ -36,9 +36,12 @@ impl Worker {
         };
         let slot = &mut self.slots[index];
         let is_restart = slot.facts.id.is_some();
+        let is_resized = std::mem::take(&mut slot.must_restart);
         if is_restart {
             slot.facts.restarts += 1;
-            slot.delay = if slot.delay.is_zero() {
+            slot.delay = if is_resized {
+                slot.delay
+            } else if slot.delay.is_zero() {
                 FIRST_BACKOFF
             } else {
                 (slot.delay * 2).min(LONGEST_BACKOFF)
@@ -115,6 +118,7 @@ impl Worker {
         slot.facts.run = Run::Running {
             since: Timestamp::now(),
         };
+        slot.facts.actual = container.resources.clone().unwrap_or_default();
         slot.began = Some(Instant::now());
         slot.process = Some(process);
         Ok(())

@@ -62,6 +62,7 @@ impl Worker {
         self.has_sandbox = false;
         self.is_over = true;
         self.kubelet.managers.stopped(&self.uid);
+        self.kubelet.retry_resizes();
         if let Some(address) = self.address
             && address != self.kubelet.addresses.node()
         {
