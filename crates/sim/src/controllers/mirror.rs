@@ -104,6 +104,13 @@ fn version(meta: &ObjectMeta) -> u64 {
         .unwrap_or(0)
 }
 
+/// Returns whether an answer tells that our write took the last finalizer of an object that was to be deleted: it has the version from before,
+/// because the last state of an object is never stored.
+fn is_end<K: Kind>(before: &K, answer: &K) -> bool {
+    let finalizers = |object: &K| object.meta().finalizers.as_ref().map_or(0, Vec::len);
+    answer.meta().deletion_timestamp.is_some() && finalizers(answer) == 0 && finalizers(before) > 0
+}
+
 impl<K: Kind> Mirror<K> {
     /// Creates an empty mirror. `index` returns the words by which an object can be looked up; `manager` is the field manager of writes.
     pub(crate) fn new(client: Client, manager: &'static str, index: fn(&K) -> Vec<String>) -> Self {
@@ -200,7 +207,13 @@ impl<K: Kind> Mirror<K> {
             let before = content.objects.get(&key).cloned();
             let held = before.as_ref().map_or(0, |before| version(before.meta()));
             let new = version(object.meta());
-            if new != 0 && new <= held || before.is_none() && !from_watch && new <= content.newest {
+            let is_known = new == held
+                && (from_watch
+                    || !before
+                        .as_ref()
+                        .is_some_and(|before| is_end(&**before, &object)));
+            let is_old = new != 0 && (new < held || is_known);
+            if is_old || before.is_none() && !from_watch && new <= content.newest {
                 // The watch was faster, and what it reported is newer than this answer.
                 return before.unwrap_or_else(|| Arc::new(object));
             }
@@ -429,4 +442,37 @@ impl<K> Content<K> {
 /// Logs that a watch failed and starts again. This is expected where tests inject faults, hence the level debug.
 pub(crate) fn report(error: &watcher::Error, kind: &str) {
     tracing::debug!(%error, %kind, "Watch failed; trying again");
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    /// A pod that is to be deleted.
+    fn leaving(finalizers: &[&str]) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.name = Some("p".to_owned());
+        pod.metadata.uid = Some("u".to_owned());
+        pod.metadata.resource_version = Some("7".to_owned());
+        pod.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:00Z".parse().unwrap()));
+        pod.metadata.finalizers = Some(finalizers.iter().map(ToString::to_string).collect());
+        pod
+    }
+
+    /// A controller would otherwise take its finalizer away, and count the pod, again.
+    #[tokio::test]
+    async fn the_answer_that_ends_an_object_counts_although_its_version_is_known() {
+        let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        let client = Client::try_from(config).unwrap();
+        let mirror = Mirror::<Pod>::new(client, "test", |_| Vec::new());
+        mirror.apply_from_watch(leaving(&["f"]));
+        mirror.observe(leaving(&[]));
+        // the watch is late
+        mirror.apply_from_watch(leaving(&["f"]));
+        let held = mirror.get(&ObjectKey::new("", "p")).unwrap();
+        assert_eq!(held.metadata.finalizers, Some(Vec::new()));
+    }
 }
