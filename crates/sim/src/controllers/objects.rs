@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodSpec, PodTemplateSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -139,6 +139,12 @@ pub(crate) fn service_index(slice: &EndpointSlice) -> Vec<String> {
 /// Returns the index word of all objects of a namespace without a controller.
 pub(crate) fn orphans(namespace: &str) -> String {
     format!("orphan:{namespace}")
+}
+
+/// Returns all containers of a pod, those that initialise it first.
+pub(crate) fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    let init = spec.init_containers.iter().flatten();
+    init.chain(&spec.containers)
 }
 
 /// Returns the node that a pod is bound to.

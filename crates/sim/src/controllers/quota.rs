@@ -18,12 +18,7 @@ use super::{garbage, objects};
 /// Returns the resources of the containers of a pod.
 fn resources(pod: &Pod) -> impl Iterator<Item = Option<&ResourceRequirements>> {
     let spec = pod.spec.iter();
-    let containers = spec.flat_map(|spec| {
-        spec.init_containers
-            .iter()
-            .flatten()
-            .chain(&spec.containers)
-    });
+    let containers = spec.flat_map(objects::containers);
     containers.map(|container| container.resources.as_ref())
 }
 

@@ -7,6 +7,7 @@ use podresources::deviceplugin::v1beta1::ContainerAllocateResponse;
 use tonic::Status;
 
 use super::Managers;
+use crate::controllers::objects;
 
 /// Reason of a refusal when a manager fails.
 const UNEXPECTED: &str = "UnexpectedAdmissionError";
@@ -131,11 +132,7 @@ fn held(node: &mut Node, pod: &Pod, uid: &str) -> Vec<(String, String, Vec<Strin
     let Some(spec) = &pod.spec else {
         return Vec::new();
     };
-    let containers = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers);
+    let containers = objects::containers(spec);
     let mut all = Vec::new();
     for container in containers {
         let held = node.devices().held(uid, &container.name);

@@ -11,6 +11,7 @@ use kubelet_model::node::Resize;
 use serde::Serialize;
 
 use super::Worker;
+use crate::controllers::objects;
 use crate::node::events::Kind;
 use crate::node::status::facts::Facts;
 
@@ -248,11 +249,7 @@ fn summary(spec: Option<&PodSpec>, what: &str, error: &str, generation: Option<i
 }
 
 fn container<'a>(spec: &'a PodSpec, name: &str) -> Option<&'a Container> {
-    let mut all = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers);
+    let mut all = objects::containers(spec);
     all.find(|container| container.name == name)
 }
 
