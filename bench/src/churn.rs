@@ -55,7 +55,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let packages = ["-p", "operator", "-p", "scheduler", "-p", "testbed"];
+    let packages = [
+        "-p",
+        "operator",
+        "-p",
+        "rte",
+        "-p",
+        "scheduler",
+        "-p",
+        "testbed",
+    ];
     build(&[&["--profile", &args.profile], &packages[..]].concat())?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let target = program.ancestors().nth(2);

@@ -14,6 +14,7 @@ mod operator;
 mod process;
 mod rte;
 mod scheduler;
+mod shipped;
 
 /// Measures a product against its goals.
 #[derive(Parser)]

@@ -22,7 +22,6 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use manifests::operator::{Options, Set};
 use manifests::to_value;
-use programs::cargo::build;
 use programs::console::note;
 use serde_json::{Value, json};
 use sim::light::{LightNodes, LightSpec};
@@ -32,10 +31,8 @@ use testbed::lane::Lane;
 use tokio::time::{sleep, timeout};
 
 use super::process::Measured;
-use super::{Figure, conclude};
+use super::{Figure, conclude, shipped};
 
-/// The profile that the programs of the container image are built with.
-const PROFILE: &str = "image";
 /// Concurrent requests while the cluster is filled.
 const CONCURRENCY: usize = 16;
 /// Longest that an installation may take.
@@ -69,17 +66,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let program = if let Some(program) = &args.operator {
-        program.clone()
-    } else {
-        build(&["--profile", PROFILE, "-p", "operator"])?;
-        let program = std::env::current_exe().context("cannot find this program")?;
-        let target = program.ancestors().nth(2);
-        let target = target.context("this program has no target directory")?;
-        target.join(PROFILE).join("numaresources-operator")
+    let program = match &args.operator {
+        Some(program) => program.clone(),
+        // which is the operator under any name that is not one of the tools
+        None => shipped::program("numaresources-stack")?,
     };
     let runtime = tokio::runtime::Runtime::new()?;
-    let mut memory = Figure::new("peak resident memory", "MB", 25.0);
+    let mut memory = Figure::new("peak resident memory", "MB", 20.0);
     let mut cpu = Figure::new("processor time when idle, of one CPU", "%", 0.5);
     let mut available = Figure::new("last pod ready to Available", "s", 5.0);
     for number in 1..=args.runs {

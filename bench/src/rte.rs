@@ -4,6 +4,7 @@
 //! uses the node's socket and a copy of its fake sysfs. A server of ours replaces the kubelet where a kubelet of that size could not hold
 //! the pods or would not answer often enough.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -22,13 +23,11 @@ use programs::kubernetes::{self, SearchPath};
 use tokio::time::sleep;
 
 use super::process::Measured;
-use super::{Figure, conclude};
+use super::{Figure, conclude, shipped};
 
 mod admission;
 mod fake;
 
-/// The profile that programs for every node are built with.
-const PROFILE: &str = "small";
 /// Exclusive pods of the first figures.
 const PODS: usize = 13;
 /// Time between two scans when their cost is measured.
@@ -50,7 +49,7 @@ pub(crate) struct Args {
     /// Runs of each measurement; the median counts.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// An exporter to measure instead of ours, built for size.
+    /// An exporter to measure instead of ours as the image has it.
     #[arg(long)]
     exporter: Option<PathBuf>,
 }
@@ -59,14 +58,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let bin_dir = program.parent().context("this program has no directory")?;
     build(&["-p", "testbed"])?;
-    let exporter = if let Some(exporter) = &args.exporter {
-        exporter.clone()
-    } else {
-        build(&["--profile", PROFILE, "-p", "rte"])?;
-        let target = bin_dir
-            .parent()
-            .context("this program has no target directory")?;
-        target.join(PROFILE).join("resource-topology-exporter")
+    let exporter = match &args.exporter {
+        Some(exporter) => exporter.clone(),
+        // which is the exporter under its name
+        None => shipped::program("numaresources-stack")?,
     };
     let runtime = tokio::runtime::Runtime::new()?;
     let figures = runtime.block_on(measure(args, bin_dir, &exporter))?;
@@ -119,8 +114,8 @@ impl Bench<'_> {
         cluster: &LocalCluster,
         worker: &NodeHandle,
     ) -> anyhow::Result<Vec<Figure>> {
-        let mut memory = Figure::new("peak resident memory, 13 exclusive pods", "MB", 10.0);
-        let mut cpu = Figure::new("processor time a scan, 13 exclusive pods", "ms", 1.0);
+        let mut memory = Figure::new("peak resident memory, 13 exclusive pods", "MB", 9.0);
+        let mut cpu = Figure::new("processor time a scan, 13 exclusive pods", "ms", 0.8);
         let mut delay = Figure::new("admission to NRT update, worst of five", "ms", 100.0);
         let mut large = Figure::new(
             "peak resident memory, 1,000 containers in 500 pods",
@@ -208,6 +203,7 @@ impl Bench<'_> {
     ) -> anyhow::Result<Measured> {
         let mut command = Command::new(self.program);
         command
+            .arg0("resource-topology-exporter")
             .env("NODE_NAME", node)
             .args([
                 "--podreadiness=false",

@@ -23,7 +23,6 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt as _};
-use programs::cargo::build;
 use programs::console::note;
 use programs::kubernetes::{self, SearchPath};
 use serde_json::{Value, json};
@@ -32,14 +31,12 @@ use testbed::api_server::{self, ApiServer};
 use testbed::lane::Lane;
 
 use super::process::Measured;
-use super::{Figure, conclude};
+use super::{Figure, conclude, shipped};
 
 /// Pods that are pending when a scheduler starts.
 const PODS: usize = 1_000;
 /// Namespace of the pods.
 const NAMESPACE: &str = "default";
-/// The profile that the programs of the container image are built with.
-const PROFILE: &str = "image";
 /// Concurrent requests while the cluster is filled.
 const CONCURRENCY: usize = 16;
 /// Time in which at least one more pod must be bound.
@@ -67,14 +64,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let ours = if let Some(program) = &args.scheduler {
-        program.clone()
-    } else {
-        build(&["--profile", PROFILE, "-p", "scheduler"])?;
-        let program = std::env::current_exe().context("cannot find this program")?;
-        let target = program.ancestors().nth(2);
-        let target = target.context("this program has no target directory")?;
-        target.join(PROFILE).join("numaresources-scheduler")
+    let ours = match &args.scheduler {
+        Some(program) => program.clone(),
+        None => shipped::program("numaresources-scheduler")?,
     };
     let kubernetes = kubernetes::locate(&SearchPath::from_environment(None), &|_| {})?;
     let runtime = tokio::runtime::Runtime::new()?;

@@ -41,12 +41,8 @@ const USAGE_ERROR: u8 = 2;
 /// ends a reconciliation.
 const RECONCILIATION_LIMIT: Duration = Duration::from_mins(10);
 
-/// Runs the whole program. The first argument is the name of the program; under the exporter's name it runs the exporter.
+/// Runs the whole program. The first argument is the name of the program.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    let called_as = arguments.first().map(Path::new).and_then(Path::file_name);
-    if called_as == Path::new(names::RTE_BINARY).file_name() {
-        return rte::entry(arguments.into_iter());
-    }
     let args = match parse(arguments) {
         Ok(args) => args,
         Err(code) => return code,

@@ -11,13 +11,14 @@ use std::process::ExitCode;
 /// Names of must-gather: its own, and the one by which `oc adm must-gather` starts the program of an image.
 const MUST_GATHER: [&str; 2] = ["numaresources-must-gather", "gather"];
 
-/// Runs the program that the first argument names by its file name. Any other name is the operator's, which is also the exporter by its name.
+/// Runs the program that the first argument names by its file name. Any other name is the operator's.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let called_as = arguments.first().map(Path::new).and_then(Path::file_name);
     let called_as = called_as.unwrap_or_default().to_string_lossy();
     match &*called_as {
         "deployer" => deployer::run::main(arguments.into_iter()),
         "podresources-proxy" => podresources_proxy(&arguments),
+        "resource-topology-exporter" => rte::entry(arguments.into_iter()),
         name if MUST_GATHER.contains(&name) => nrotool::gather::main(&arguments),
         name if nrotool::run::is_name(name) => nrotool::run::main(arguments),
         _ => operator::run::main(arguments),

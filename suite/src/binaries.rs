@@ -19,16 +19,18 @@ use freshness::{checked, complete};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The operator. Under the exporter's name the same program is the exporter.
+/// The operator.
 pub const OPERATOR: &str = "numaresources-operator";
+/// The exporter.
+pub const EXPORTER: &str = "resource-topology-exporter";
 /// The scheduler.
 pub const SCHEDULER: &str = "numaresources-scheduler";
 /// The program for the inner processes of our clusters.
 pub const TESTBED: &str = "numaresources-testbed";
 /// File names of the programs that a run on our own cluster starts.
-pub const PROGRAMS: [&str; 3] = [OPERATOR, SCHEDULER, TESTBED];
+pub const PROGRAMS: [&str; 4] = [OPERATOR, EXPORTER, SCHEDULER, TESTBED];
 /// Packages of [`PROGRAMS`].
-const PACKAGES: [&str; 3] = ["operator", "scheduler", "testbed"];
+const PACKAGES: [&str; 4] = ["operator", "rte", "scheduler", "testbed"];
 /// Environment variable with the directory of programs that are already built, used when no directory is given. `cargo xtask test` builds
 /// the whole workspace at once; a build of these packages alone would compile their dependencies a second time, with other features.
 pub const BIN_DIR: &str = "NUMARESOURCES_BIN_DIR";
@@ -51,7 +53,7 @@ pub enum Error {
     },
     /// A program is older than one of its sources.
     #[error(
-        "{} is older than its source {}; build it again (cargo build -p operator -p scheduler -p testbed) or leave --bin-dir out",
+        "{} is older than its source {}; build it again (cargo build -p operator -p rte -p scheduler -p testbed) or leave --bin-dir out",
         program.display(), source_file.display()
     )]
     Stale {
@@ -62,7 +64,7 @@ pub enum Error {
     },
     /// A source of a program is missing while other sources of it exist.
     #[error(
-        "{} was built from {}, which is missing; build it again (cargo build -p operator -p scheduler -p testbed) or leave --bin-dir out",
+        "{} was built from {}, which is missing; build it again (cargo build -p operator -p rte -p scheduler -p testbed) or leave --bin-dir out",
         program.display(), source_file.display()
     )]
     Gone {

@@ -276,7 +276,7 @@ async fn reach<'a>(
                         stack.programs_are_built(options, recorder),
                     )
                     .await?;
-                exporter = Some(stack.bin_dir.join(binaries::OPERATOR));
+                exporter = Some(stack.bin_dir.join(binaries::EXPORTER));
                 kept = Some((stack, path));
             }
             let client = recorder
@@ -296,7 +296,7 @@ async fn reach<'a>(
                         .map_err(|error| StepError::fail(chain(&error)))
                 })
                 .await?;
-            exporter = Some(bin_dir.join(binaries::OPERATOR));
+            exporter = Some(bin_dir.join(binaries::EXPORTER));
             let own = recorder
                 .step(
                     format!("a cluster is up ({})", lane.name()),

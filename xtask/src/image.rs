@@ -4,6 +4,7 @@
 //! `--root` the same files are written to directories, which the `Containerfile` copies. With `--test` podman runs the images as a cluster
 //! with the strictest policies would, and as CI systems do (see [`trial`]).
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -18,7 +19,7 @@ use self::push::Registry;
 use self::sbom::{Hashes, Linked};
 use self::shell::Shell;
 use self::size::Measured;
-use self::variant::{PROGRAMS, Variant};
+use self::variant::{PROGRAMS, Program, Variant};
 use crate::{cargo, codegen};
 
 mod archive;
@@ -58,6 +59,9 @@ pub(crate) struct Args {
     /// Takes the programs of this directory instead of building them.
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
+    /// Builds this program alone, as the images have it, and prints its path.
+    #[arg(long, value_name = "NAME", exclusive = true, value_parser = PROGRAMS.map(|(_, program)| program))]
+    program: Option<String>,
     /// A statically linked BusyBox for `tests-shell`; this machine's, or that of Debian's package busybox-static, when left out.
     #[arg(long, value_name = "FILE")]
     busybox: Option<PathBuf>,
@@ -97,6 +101,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.size {
         return size();
     }
+    if let Some(name) = &args.program {
+        return one(name);
+    }
     let origin = Origin::find()?;
     let variants = args.variants();
     let with_shell = variants.iter().any(|variant| variant.has_shell());
@@ -113,7 +120,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             if let Some(target) = &args.target {
                 add_target(target)?;
             }
-            compile(&settings, &origin)?
+            compile(&PROGRAMS, &settings, &origin)?
         }
     };
     // a development build is not optimised for size
@@ -195,14 +202,23 @@ fn write(variant: Variant, layout: &Layout, size: u64, out: &Path) -> anyhow::Re
     Ok(Made { variant, archive })
 }
 
-/// Builds the programs. Returns the directory that they are in.
-fn compile(settings: &Build, origin: &Origin) -> anyhow::Result<PathBuf> {
+/// Builds a program and prints its path.
+fn one(name: &str) -> anyhow::Result<()> {
+    let program = PROGRAMS.into_iter().find(|(_, program)| *program == name);
+    let program = program.with_context(|| format!("no image has a program {name}"))?;
+    let directory = compile(&[program], &Build::find(None, false)?, &Origin::find()?)?;
+    let path = directory.join(name);
+    writeln!(std::io::stdout(), "{}", path.display()).context("printing its path")
+}
+
+/// Builds programs. Returns the directory that they are in.
+fn compile(programs: &[Program], settings: &Build, origin: &Origin) -> anyhow::Result<PathBuf> {
     let target = &settings.target;
     let mut build = cargo::command();
     build
         .args(["build", "--locked", "--bins", "--profile", PROFILE])
         .args(["--target", target])
-        .args(PROGRAMS.iter().flat_map(|(package, _)| ["-p", package]));
+        .args(programs.iter().flat_map(|(package, _)| ["-p", package]));
     settings.apply_to(&mut build);
     origin.apply_to(&mut build);
     if target.ends_with("-musl") {
@@ -243,7 +259,7 @@ pub(crate) fn measure() -> anyhow::Result<()> {
     let development = sum(&sizes(&link_development()?)?);
     let started = Instant::now();
     let size = print_size(
-        &compile(&Build::find(None, false)?, &Origin::find()?)?,
+        &compile(&PROGRAMS, &Build::find(None, false)?, &Origin::find()?)?,
         started,
     )?;
     check_size(size)?;

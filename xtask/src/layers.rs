@@ -93,7 +93,6 @@ const RULES: &[Rule] = &[
             "daemon",
         ],
     ),
-    // uses only the entry point of `rte`, for the bundled operand
     rule(
         "operator",
         &[
@@ -103,7 +102,6 @@ const RULES: &[Rule] = &[
             "scheduler-config",
             "apply",
             "daemon",
-            "rte",
         ],
     ),
     // links no product, so that it serves other versions of the stack, too
@@ -124,7 +122,10 @@ const RULES: &[Rule] = &[
         &["api", "goflags", "manifests", "apply", "daemon"],
     ),
     // the program of the image; it only chooses between the entry points of the others
-    rule("stack", &["cri-runtime", "deployer", "nrotool", "operator"]),
+    rule(
+        "stack",
+        &["cri-runtime", "deployer", "nrotool", "operator", "rte"],
+    ),
     rule(
         "sim",
         &[
@@ -408,12 +409,11 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_may_hold_the_exporter_but_no_other_product() {
-        assert!(check(&[package("operator", &[("rte", &[])])]).is_empty());
-        assert_eq!(
-            check(&[package("operator", &[("scheduler", &[])])]).len(),
-            1
-        );
+    fn the_operator_must_not_link_another_product() {
+        for product in ["rte", "scheduler"] {
+            let found = check(&[package("operator", &[(product, &[])])]);
+            assert_eq!(found.len(), 1, "{product}: {found:?}");
+        }
     }
 
     #[test]

@@ -21,12 +21,14 @@ const BUILDS: [&[&str]; 7] = [
         "-p",
         "operator",
         "-p",
+        "rte",
+        "-p",
         "scheduler",
         "-p",
         "testbed",
     ],
     // the programs in the images for trials (`cargo xtask image --development`)
-    &["-p", "operator"],
+    &["-p", "stack"],
     &["-p", "scheduler"],
     &["-p", "cri-runtime", "--bins"],
     // `cargo xtask` itself

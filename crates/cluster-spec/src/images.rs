@@ -28,7 +28,10 @@ pub const HELPER: &str = "numaresources-testbed";
 /// Programs of the stack's image: the path in the image, and the name of the program that is there.
 pub const STACK: [(&str, &str); 10] = [
     ("/bin/numaresources-operator", "numaresources-operator"),
-    ("/bin/resource-topology-exporter", "numaresources-operator"),
+    (
+        "/bin/resource-topology-exporter",
+        "resource-topology-exporter",
+    ),
     ("/bin/kube-scheduler", "numaresources-scheduler"),
     ("/pause", HELPER),
     ("/bin/sleep", HELPER),

@@ -43,7 +43,7 @@ fn programs() -> PathBuf {
         let path = dir.join(program);
         assert!(
             path.is_file(),
-            "{} is missing: cargo build -p operator -p scheduler -p testbed",
+            "{} is missing: cargo build -p operator -p rte -p scheduler -p testbed",
             path.display()
         );
     }

@@ -18,7 +18,7 @@ use testbed::lane::Lane;
 
 use super::reference::Reference;
 use super::{Options, available, manifests};
-use crate::binaries::{self, Build, OPERATOR, PROGRAMS, SCHEDULER, TESTBED};
+use crate::binaries::{self, Build, EXPORTER, OPERATOR, PROGRAMS, SCHEDULER, TESTBED};
 use crate::context::chain;
 use crate::context::checks::{Rollout, describe, is_ready};
 use crate::context::stack::Component;
@@ -178,22 +178,20 @@ impl Stack {
                 "{program} has changed since the cluster's images were made; {RECREATE_ADVICE}"
             )));
         }
-        for (program, components) in [
-            // the exporter is part of the operator's program
-            (OPERATOR, &[Component::Operator, Component::Exporters][..]),
-            (SCHEDULER, &[Component::Scheduler]),
+        for (program, component) in [
+            (OPERATOR, Component::Operator),
+            (EXPORTER, Component::Exporters),
+            (SCHEDULER, Component::Scheduler),
         ] {
             if !changed.contains(program) {
                 continue;
             }
-            for &component in components {
-                recorder
-                    .step(
-                        format!("{} restarts: {program} has changed", in_words(component)),
-                        restart(component, options, recorder, client),
-                    )
-                    .await?;
-            }
+            recorder
+                .step(
+                    format!("{} restarts: {program} has changed", in_words(component)),
+                    restart(component, options, recorder, client),
+                )
+                .await?;
             self.builds.extend(
                 now.get_key_value(program)
                     .map(|(name, build)| (name.clone(), *build)),

@@ -117,9 +117,9 @@ impl Variant {
     /// The small programs are in the tests' own program where that is; the stack has those that are no test's.
     pub(super) fn links(self) -> Vec<(&'static str, &'static str)> {
         let known = images::STACK.into_iter().map(|(path, program)| {
-            // a program of its own outside, a name of the larger one in the image
-            let operator = Some(program) == names::OPERATOR_BINARY.strip_prefix("/bin/");
-            (path, if operator { STACK.1 } else { program })
+            // programs of their own outside, names of the larger one in the image
+            let is_in_stack = [names::OPERATOR_BINARY, names::RTE_BINARY].contains(&path);
+            (path, if is_in_stack { STACK.1 } else { program })
         });
         let mut links: Vec<_> = match self {
             Self::Stack => known

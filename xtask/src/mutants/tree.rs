@@ -10,8 +10,12 @@ use super::Digest;
 use super::list::Mutant;
 use crate::cargo;
 
-/// The programs that are built with a fault. The operator's is the exporter, too.
-const MUTATED: [&str; 2] = ["numaresources-operator", "numaresources-scheduler"];
+/// The programs that are built with a fault.
+const MUTATED: [&str; 3] = [
+    "numaresources-operator",
+    "numaresources-scheduler",
+    "resource-topology-exporter",
+];
 /// Programs that judge, or that the judge's cluster consists of: never with a fault.
 const CLEAN: [&str; 2] = ["numaresources-testbed", "numaresources-tests"];
 /// What of the tree has no part in a verdict.

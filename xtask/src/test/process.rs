@@ -126,7 +126,6 @@ impl Running {
         command
             .args(&job.arguments)
             .current_dir(&job.dir)
-            .env("RUST_BACKTRACE", "1")
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .process_group(0)
             .stdin(Stdio::null())

@@ -80,8 +80,6 @@ async fn output(
         return Err(StepError::fail("the exporter's program is not known"));
     };
     let output = Command::new(program)
-        // the bundled program is the exporter only under this name
-        .arg0("resource-topology-exporter")
         .args(arguments)
         .env_clear()
         .envs(variables)
