@@ -4,14 +4,17 @@
 
 mod accounts;
 mod bindings;
+mod held;
 mod losses;
 mod refusals;
+mod restarts;
 
 use crate::recording::Line;
 
 pub(crate) use accounts::taken_cpus;
 pub use accounts::{Counted, accounts};
 pub use bindings::bound_once;
+pub use held::nothing_given_away;
 pub use losses::nothing_lost;
 pub use refusals::no_refusal;
 
@@ -38,6 +41,9 @@ pub fn recording(lines: &[Line]) -> Report {
         counted.compared, counted.unknown
     ));
     report.violations.extend(counted.violations);
+    let held = nothing_given_away(lines);
+    report.violations.extend(held.violations);
+    report.notes.extend(held.notes);
     report
 }
 

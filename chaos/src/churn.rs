@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use api::labels::HOSTNAME;
 use api::names;
 use api::operator::v1::NumaResourcesOperator;
 use api::scheduler::v1::NumaResourcesScheduler;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
-use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt as _};
@@ -194,6 +195,20 @@ impl Churn {
             Tampered::ExporterBinding => {
                 delete(what, &self.operands::<RoleBinding>(), names::RTE).await
             }
+            Tampered::Replicas => {
+                let deployments = self.operands::<Deployment>();
+                let patch = json!({"spec": {"replicas": 0}});
+                change(what, &deployments, names::SCHEDULER, patch).await
+            }
+            Tampered::ConfigData => {
+                let maps = self.operands::<ConfigMap>();
+                let patch = json!({"data": null});
+                change(what, &maps, names::SCHEDULER_CONFIG_MAP, patch).await
+            }
+            Tampered::Rules => {
+                let patch = json!({"rules": []});
+                change(what, &self.operands::<Role>(), names::RTE, patch).await
+            }
         }
     }
 
@@ -303,6 +318,21 @@ where
     .await
 }
 
+/// Changes an object by a merge patch. One that is not there is left so: it was deleted just before.
+async fn change<K>(what: &str, api: &Api<K>, name: &str, patch: Value) -> Result<(), Error>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+    insist(what, async || {
+        match api.patch(name, &params, &patch).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            other => other.map(drop),
+        }
+    })
+    .await
+}
+
 /// Makes a typed object. What is made here is written in this file, and has the right form.
 fn object<K: DeserializeOwned>(value: &Value) -> K {
     serde_json::from_value(value.clone()).expect("the literals of this file are objects")
@@ -333,6 +363,7 @@ fn pod(job: &Job) -> Value {
         "spec": {
             "schedulerName": scheduler,
             "priorityClassName": job.urgent.then_some(URGENT),
+            "nodeSelector": job.node.as_ref().map(|node| json!({HOSTNAME: node})),
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": false,

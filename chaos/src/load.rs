@@ -23,6 +23,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use programs::console::note;
 use serde_json::{Value, json};
 use sim::light::{LightNodes, LightSpec};
+use suite::interrupt::Interrupt;
 use suite::setup;
 use testbed::embedded::EmbeddedCluster;
 use testbed::lane::{Cluster, Lane};
@@ -43,6 +44,8 @@ const CONCURRENCY: usize = 16;
 const PERIOD: Duration = Duration::from_secs(10);
 /// Time between two pods that come and go.
 const TURNOVER: Duration = Duration::from_secs(3);
+/// Longest time of a sample: somebody may not answer at once on a machine with much to do.
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Time after which the level is taken that nothing may exceed by more than a fifth.
 const LEVEL_AFTER: Duration = Duration::from_mins(5);
 
@@ -71,15 +74,20 @@ impl Options {
 /// Loads a cluster of its own. Returns a row for each figure.
 ///
 /// # Errors
-/// Returns an error if there is no verdict: the cluster does not come up, or nothing can be measured.
-pub async fn run(options: &Options) -> anyhow::Result<Vec<Row>> {
+/// Returns an error if there is no verdict: the cluster does not come up, nothing can be measured, or the run was interrupted. The cluster is
+/// down then.
+pub async fn run(options: &Options, interrupt: &Interrupt) -> anyhow::Result<Vec<Row>> {
     let directory = &options.directory;
     fs_err::create_dir_all(directory)?;
     let setup = setup::Options::own(Lane::Embedded, &[]).context("the default cluster")?;
-    let session = start::session(setup, options.bin_dir.as_deref(), directory).await?;
+    let bin_dir = options.bin_dir.as_deref();
+    let session = start::session(setup, bin_dir, directory, interrupt).await?;
     let cluster = session.own().and_then(Cluster::embedded);
     let cluster = cluster.context("the cluster is not an embedded one")?;
-    let samples = measure(options, cluster).await;
+    let samples = tokio::select! {
+        samples = measure(options, cluster) => samples,
+        () = interrupt.wait() => Err(anyhow::anyhow!("the load was interrupted")),
+    };
     session.finish().await;
     let rows = rows(&samples?, options.level_after());
     let lines: Vec<String> = rows.iter().map(Row::to_string).collect();
@@ -117,8 +125,16 @@ async fn sample(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while start.elapsed() < options.length {
         ticks.tick().await;
-        let waited = longest_wait(&cluster.client()).await?;
-        let sample = samples::take(cluster, start.elapsed(), waited).await?;
+        // a reader of metrics asks again, too; what changes meanwhile is in the next look
+        let sample = testbed::eventually(PATIENCE, async || {
+            let look = async {
+                let waited = longest_wait(&cluster.client()).await?;
+                samples::take(cluster, start.elapsed(), waited).await
+            };
+            look.await
+                .map_err(|error: anyhow::Error| format!("{error:#}"))
+        });
+        let sample = sample.await.map_err(anyhow::Error::msg)?;
         serde_json::to_writer(&mut file, &sample)?;
         std::io::Write::write_all(&mut file, b"\n")?;
         all.push(sample);

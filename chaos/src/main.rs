@@ -1,15 +1,17 @@
 //! `cargo xtask chaos` and `cargo xtask load`.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use chaos::plan::Plan;
 use chaos::seeds::{self, Seeds};
 use chaos::{check, load, recording, run};
 use clap::Parser;
 use programs::console::note;
+use suite::interrupt::{Interrupt, Signals};
 use testbed::lane::Lane;
 
 /// The whole stack under churn, faults and load.
@@ -92,6 +94,26 @@ fn main() -> ExitCode {
     }
 }
 
+/// Runs something to its end. A signal interrupts it, and it then undoes what it did; a second one ends it at once, and its clusters with it.
+fn until_signalled<T>(work: impl AsyncFnOnce(Interrupt) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    // there is no other default crypto provider
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let mut signals = Signals::listen()?;
+        let interrupt = Interrupt::default();
+        let mut work = pin!(work(interrupt.clone()));
+        tokio::select! {
+            result = &mut work => return result,
+            () = signals.first() => interrupt.request_stop(),
+        }
+        note("stopping: what runs is taken down; once more ends at once");
+        tokio::select! {
+            result = work => result,
+            () = signals.second() => bail!("interrupted twice"),
+        }
+    })
+}
+
 /// Returns whether nothing is wrong.
 fn chaos(args: &Chaos) -> anyhow::Result<bool> {
     if let Some(file) = &args.check {
@@ -99,11 +121,10 @@ fn chaos(args: &Chaos) -> anyhow::Result<bool> {
         return Ok(tell(&check::recording(&lines)));
     }
     let length = Duration::from_mins(args.minutes);
-    // there is no other default crypto provider
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Runtime::new()?;
     if let Some(seeds) = &args.seeds {
-        let bad = runtime.block_on(seeds::run(seeds, args.jobs.into(), &arguments(args)))?;
+        let bad = until_signalled(async |interrupt| {
+            seeds::run(seeds, args.jobs.into(), &arguments(args), &interrupt).await
+        })?;
         for seed in &bad {
             note(&format!("repeat with: {}", repeat(args, *seed)));
         }
@@ -121,7 +142,7 @@ fn chaos(args: &Chaos) -> anyhow::Result<bool> {
         bin_dir: args.bin_dir.clone(),
         directory: run::directory_of(&args.directory, args.lane, seed),
     };
-    let report = runtime.block_on(run::run(&options))?;
+    let report = until_signalled(async |interrupt| run::run(&options, &interrupt).await)?;
     let is_good = tell(&report);
     if !is_good {
         note(&format!(
@@ -135,8 +156,6 @@ fn chaos(args: &Chaos) -> anyhow::Result<bool> {
 
 /// Returns whether nothing grows.
 fn load(args: &Load) -> anyhow::Result<bool> {
-    // there is no other default crypto provider
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let options = load::Options {
         nodes: args.nodes,
         pods: args.pods,
@@ -146,8 +165,7 @@ fn load(args: &Load) -> anyhow::Result<bool> {
         bin_dir: args.bin_dir.clone(),
         directory: args.directory.clone(),
     };
-    let runtime = tokio::runtime::Runtime::new()?;
-    let rows = runtime.block_on(load::run(&options))?;
+    let rows = until_signalled(async |interrupt| load::run(&options, &interrupt).await)?;
     note("| figure | level | largest since | limit | |");
     note("|---|---|---|---|---|");
     for row in &rows {

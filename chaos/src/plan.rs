@@ -1,10 +1,11 @@
 //! What happens in a run, drawn from a seed: the same seed and length give the same plan on every machine.
 
+mod draw;
+
 use std::fmt;
 use std::time::Duration;
 
-use api::names;
-use cluster_faults::{Disturbance, Process, Schedule, SeededRandom, Targets};
+use cluster_faults::{Disturbance, Schedule, SeededRandom};
 use serde::{Deserialize, Serialize};
 use testbed::lane::Lane;
 
@@ -14,12 +15,6 @@ pub const WORKERS: [&str; 4] = ["worker-0", "worker-1", "worker-2", "worker-3"];
 pub const ANYWHERE: &str = "*";
 /// Faults per minute.
 const FAULTS_PER_MINUTE: u32 = 30;
-/// Pods that are created per minute. Together they want about three quarters of the CPUs.
-const PODS_PER_MINUTE: u64 = 72;
-/// Other changes per minute: of nodes, Deployments, custom resources and objects of the operator.
-const CHANGES_PER_MINUTE: u64 = 15;
-/// Deployments that exist at the same time.
-const DEPLOYMENTS: u64 = 3;
 
 /// Quality of service of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +44,9 @@ pub struct Job {
     pub lifetime_milliseconds: u64,
     /// Whether it may preempt others.
     pub urgent: bool,
+    /// The only node that it may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 impl Job {
@@ -85,6 +83,24 @@ pub enum Tampered {
     SchedulerConfig,
     /// The ServiceAccount of the exporters loses its role.
     ExporterBinding,
+    /// The Deployment of the scheduler gets no replicas.
+    Replicas,
+    /// The configuration of the scheduler becomes another one, without any data.
+    ConfigData,
+    /// The role of the exporters allows nothing any more.
+    Rules,
+}
+
+impl Tampered {
+    const ALL: [Self; 7] = [
+        Self::DaemonSet,
+        Self::Deployment,
+        Self::SchedulerConfig,
+        Self::ExporterBinding,
+        Self::Replicas,
+        Self::ConfigData,
+        Self::Rules,
+    ];
 }
 
 /// One change that somebody makes.
@@ -161,7 +177,7 @@ pub struct Plan {
     pub length_milliseconds: u64,
     /// What somebody changes, sorted by time.
     pub churn: Vec<Turn>,
-    /// What goes wrong. The pod of a [`Process`] here is the `app` or `name` label of a part of the stack: who injects it looks for the pod.
+    /// What goes wrong. The pod of a [`Process`](cluster_faults::Process) here is the `app` or `name` label of a part of the stack: who injects it looks for the pod.
     pub faults: Schedule,
 }
 
@@ -170,163 +186,25 @@ impl Plan {
     pub fn draw(seed: u64, length: Duration, lane: Lane) -> Self {
         let milliseconds = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         let mut random = SeededRandom::new(seed);
-        let count = |per_minute: u64| (per_minute * milliseconds).div_ceil(60_000);
-        let mut churn = Vec::new();
-        for number in 0..count(PODS_PER_MINUTE) {
-            let after_milliseconds = random.in_range(0, milliseconds);
-            let job = job(&mut random, number);
-            churn.push(Turn {
-                after_milliseconds,
-                what: Action::Create { job },
-            });
-            if random.in_range(0, 9) == 0 {
-                churn.push(Turn {
-                    after_milliseconds: after_milliseconds + random.in_range(100, 8_000),
-                    what: Action::Delete { number },
-                });
-            }
+        let churn = draw::churn(&mut random, milliseconds);
+        let mut faults = Schedule::random(seed, FAULTS_PER_MINUTE, length, &draw::targets(lane));
+        // a real kubelet serves its socket itself, so nobody can replace it; a real API server has no rules
+        if lane == Lane::Embedded {
+            faults
+                .steps
+                .extend(draw::lost_bindings(&mut random, &churn));
+            faults.steps.sort_by_key(|step| step.after_milliseconds);
+        } else {
+            faults
+                .steps
+                .retain(|step| !matches!(step.what, Disturbance::PodResources { .. }));
         }
-        for _ in 0..count(CHANGES_PER_MINUTE) {
-            let after_milliseconds = random.in_range(0, milliseconds);
-            let what = change(&mut random);
-            churn.push(Turn {
-                after_milliseconds,
-                what,
-            });
-        }
-        churn.retain(|turn| turn.after_milliseconds <= milliseconds);
-        churn.sort_by_key(|turn| turn.after_milliseconds);
-        let mut faults = Schedule::random(seed, FAULTS_PER_MINUTE, length, &targets(lane));
-        // a real kubelet serves its socket itself, so nobody can replace it
-        faults.steps.retain(|step| {
-            lane == Lane::Embedded || !matches!(step.what, Disturbance::PodResources { .. })
-        });
         Self {
             seed,
             length_milliseconds: milliseconds,
             churn,
             faults,
         }
-    }
-}
-
-fn job(random: &mut SeededRandom, number: u64) -> Job {
-    let (quality, cpus) = match random.in_range(0, 9) {
-        0 => (Quality::BestEffort, 0),
-        1 | 2 => (Quality::Burstable, random.in_range(1, 4)),
-        _ => (Quality::Guaranteed, 2 * random.in_range(1, 8)),
-    };
-    Job {
-        number,
-        quality,
-        cpus,
-        containers: if cpus <= 6 && random.in_range(0, 3) == 0 {
-            2
-        } else {
-            1
-        },
-        lifetime_milliseconds: random.in_range(1_000, 15_000),
-        urgent: random.in_range(0, 7) == 0,
-    }
-}
-
-fn change(random: &mut SeededRandom) -> Action {
-    let node = |random: &mut SeededRandom| {
-        let node = random.choose(&WORKERS).copied();
-        node.unwrap_or(WORKERS[0]).to_owned()
-    };
-    let level = |random: &mut SeededRandom| {
-        let levels = ["Normal", "Debug", "Trace"];
-        let level = random.choose(&levels).copied();
-        level.unwrap_or("Normal").to_owned()
-    };
-    match random.in_range(0, 11) {
-        0..=3 => Action::Scale {
-            number: random.in_range(1, DEPLOYMENTS),
-            replicas: random.in_range(0, 3),
-        },
-        4..=6 => Action::Cordon {
-            node: node(random),
-            cordoned: random.in_range(0, 1) == 0,
-        },
-        7 => Action::Label {
-            node: node(random),
-            value: random.in_range(0, 9),
-        },
-        8 => Action::LogLevel {
-            of: Edited::Operator,
-            level: level(random),
-        },
-        9 => Action::LogLevel {
-            of: Edited::Scheduler,
-            level: level(random),
-        },
-        _ => {
-            let all = [
-                Tampered::DaemonSet,
-                Tampered::Deployment,
-                Tampered::SchedulerConfig,
-                Tampered::ExporterBinding,
-            ];
-            let with = random.choose(&all).copied();
-            Action::Tamper {
-                with: with.unwrap_or(Tampered::DaemonSet),
-            }
-        }
-    }
-}
-
-/// Returns what may go wrong: requests of the stack, of the controllers and of the kubelets, but not those of the run itself.
-fn targets(lane: Lane) -> Targets {
-    let of = |group: &str, resources: &[&str]| -> Vec<(String, String)> {
-        let pair = |resource: &&str| (group.to_owned(), (*resource).to_owned());
-        resources.iter().map(pair).collect()
-    };
-    let resources = [
-        of(
-            "",
-            &["pods", "nodes", "events", "configmaps", "serviceaccounts"],
-        ),
-        of("apps", &["daemonsets", "deployments", "replicasets"]),
-        of("topology.node.k8s.io", &["noderesourcetopologies"]),
-        of(
-            "nodetopology.openshift.io",
-            &["numaresourcesoperators", "numaresourcesschedulers"],
-        ),
-        of("coordination.k8s.io", &["leases"]),
-    ];
-    let process = |node: &str, part: &str, container: &str| Process {
-        node: node.to_owned(),
-        namespace: names::NAMESPACE.to_owned(),
-        pod: part.to_owned(),
-        container: container.to_owned(),
-    };
-    let mut processes = vec![
-        process(ANYWHERE, names::SCHEDULER, names::SCHEDULER),
-        process(ANYWHERE, names::OPERATOR_DEPLOYMENT, "manager"),
-    ];
-    processes.extend(WORKERS.map(|node| process(node, names::RTE, names::RTE_CONTAINER)));
-    Targets {
-        resources: if lane == Lane::Embedded {
-            resources.concat()
-        } else {
-            // a real API server has no rules
-            Vec::new()
-        },
-        users: [
-            "system:serviceaccount:numaresources:*",
-            "system:node:*",
-            "system:kube-controller-manager",
-            "system:kube-scheduler",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        leases: [names::OPERATOR_LEASE, names::SCHEDULER_LEASE]
-            .map(|lease| (names::NAMESPACE.to_owned(), lease.to_owned()))
-            .to_vec(),
-        processes,
-        nodes: WORKERS.map(str::to_owned).to_vec(),
-        outages: true,
     }
 }
 
@@ -361,6 +239,8 @@ impl fmt::Display for Plan {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use super::*;
 
     const MINUTES: Duration = Duration::from_mins(2);
@@ -371,6 +251,31 @@ mod tests {
         assert_eq!(drawn(1), drawn(1));
         assert_ne!(drawn(1).churn, drawn(2).churn);
         assert_ne!(drawn(1).faults.steps, drawn(2).faults.steps);
+    }
+
+    #[test]
+    fn bursts_want_more_of_a_zone_than_it_has_and_no_more_of_a_node() {
+        let plan = Plan::draw(3, MINUTES, Lane::Embedded);
+        let mut bursts: BTreeMap<(u64, &str), u64> = BTreeMap::new();
+        let mut numbers = BTreeSet::new();
+        for turn in &plan.churn {
+            let Action::Create { job } = &turn.what else {
+                continue;
+            };
+            assert!(numbers.insert(job.number), "{job:?}");
+            if let Some(node) = &job.node {
+                *bursts.entry((turn.after_milliseconds, node)).or_default() += job.cpus;
+            }
+        }
+        for cpus in bursts.values() {
+            assert!(*cpus >= 3 * draw::BURST_CPUS);
+        }
+        // what pods can have of a zone of the default machine
+        let zone = 22;
+        assert!(2 * draw::BURST_CPUS > zone && 3 * draw::BURST_CPUS < 2 * zone);
+        let is_first = |burst: &&(u64, &str)| burst.0 == 0;
+        assert_eq!(bursts.keys().filter(is_first).count(), 1);
+        assert_eq!(bursts.len(), 12);
     }
 
     #[test]
@@ -396,6 +301,7 @@ mod tests {
                     step.what,
                     Disturbance::Api { .. }
                         | Disturbance::EndWatches { .. }
+                        | Disturbance::Compact
                         | Disturbance::PodResources { .. }
                 ),
                 "{step:?}"

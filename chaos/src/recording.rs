@@ -112,6 +112,43 @@ pub fn read(path: &Path) -> Result<Vec<Line>, Error> {
         .collect()
 }
 
+/// When versions of objects came to be. The watches of different kinds are not equally late, so an object is at most as old as the first
+/// object of any kind with its version or a later one.
+#[derive(Clone, Debug)]
+pub struct Clock(Vec<(u64, u64)>);
+
+impl Clock {
+    /// Reads all versions of a recording.
+    pub fn of(lines: &[Line]) -> Self {
+        let versions = lines.iter().filter_map(|line| match &line.entry {
+            Entry::Applied { object, .. } | Entry::Deleted { object, .. } => {
+                Some((version(object)?, line.at))
+            }
+            _ => None,
+        });
+        let mut versions: Vec<(u64, u64)> = versions.collect();
+        versions.sort_unstable();
+        let mut first = u64::MAX;
+        for (_, at) in versions.iter_mut().rev() {
+            first = first.min(*at);
+            *at = first;
+        }
+        Self(versions)
+    }
+
+    /// Returns until when an object had its version at the latest, in milliseconds; `None` if it has none that the recording knows.
+    pub fn when(&self, object: &Value) -> Option<u64> {
+        let wanted = version(object)?;
+        let index = self.0.partition_point(|(version, _)| *version < wanted);
+        self.0.get(index).map(|(_, at)| *at)
+    }
+}
+
+fn version(object: &Value) -> Option<u64> {
+    let version = object.pointer("/metadata/resourceVersion")?.as_str()?;
+    version.parse().ok()
+}
+
 /// A pod as a recording has it.
 #[derive(Clone, Copy, Debug)]
 pub struct PodView<'a>(pub &'a Value);

@@ -17,6 +17,7 @@ use programs::console::note;
 use reports::event::Verdict;
 use serde_json::Value;
 use suite::context::Context;
+use suite::interrupt::Interrupt;
 use suite::recorder::Deadlines;
 use suite::scenario::Scenario;
 use suite::setup;
@@ -61,8 +62,9 @@ struct Shared {
 /// Carries out the plan of a seed on a cluster of its own. Returns what is wrong.
 ///
 /// # Errors
-/// Returns an error if there is no verdict: the cluster or the stack did not come up, or a file cannot be written.
-pub async fn run(options: &Options) -> anyhow::Result<Report> {
+/// Returns an error if there is no verdict: the cluster or the stack did not come up, a file cannot be written, or the run was interrupted. The
+/// cluster is down then.
+pub async fn run(options: &Options, interrupt: &Interrupt) -> anyhow::Result<Report> {
     let plan = Plan::draw(options.seed, options.length, options.lane);
     let directory = &options.directory;
     fs_err::create_dir_all(directory)?;
@@ -72,7 +74,8 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
         deadlines: Deadlines::default().scaled(2.0),
         ..setup
     };
-    let session = start::session(setup, options.bin_dir.as_deref(), directory).await?;
+    let bin_dir = options.bin_dir.as_deref();
+    let session = start::session(setup, bin_dir, directory, interrupt).await?;
     let cluster = session.own().context("the cluster is not ours")?;
     let shared = Arc::new(Shared {
         plan,
@@ -88,6 +91,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     match verdict {
         Verdict::Passed => {}
         Verdict::Failed(failure) => report.violations.push(failure.to_string()),
+        Verdict::Interrupted { reason } => anyhow::bail!("{reason}"),
         other => anyhow::bail!("the run has no verdict: {other:?}"),
     }
     if !is_down {

@@ -12,6 +12,7 @@
 //! 4. [`session`]: one cluster and the scenarios on it. [`run`]: all clusters of a run, and [`artifacts`]: where its reports are. [`setup`] with
 //!    [`binaries`]: how a cluster becomes ready. [`kubeconfig`], [`claim`] and [`cleanup`]: a cluster that is given to runs.
 //! 5. [`select`] with [`labels`]: which scenarios run. [`environment`] with [`skips`]: which cannot, and where. [`cli`]: the command line; [`libtest`]: that of `cargo test`. [`interrupt`]: how a run stops early.
+//! 6. [`targets`]: what faults may strike while tests look on.
 //!
 //! # From `--label tier0` to a `<testcase>`
 //! 1. [`cli::main`] parses the arguments; without a subcommand it calls `cli::run::run`.
@@ -64,6 +65,7 @@ pub mod setup;
 pub mod skips;
 pub mod step;
 mod stop;
+pub mod targets;
 #[cfg(test)]
 mod testing;
 pub mod workload;

@@ -88,6 +88,8 @@ pub struct EmbeddedCluster {
     controllers: Controllers,
     scheduler: DefaultScheduler,
     server: Running,
+    /// Made once, so that disturbances of the same part wait for each other whoever injects them.
+    faults: Faults,
     /// Never read; it only has to be dropped together with the cluster.
     _light_nodes: Option<LightNodes>,
     /// Tasks that run beside the nodes: proxies that hide allocations, and the controllers of OpenShift.
@@ -208,12 +210,7 @@ impl EmbeddedCluster {
 
     /// Returns the faults that can be injected. The handle stays usable after the cluster has ended, and then has no effect.
     pub fn faults(&self) -> Faults {
-        let nodes = SimulatedNodes::new(&self.nodes);
-        Faults::new(
-            self.client(),
-            Some(self.server.faults()),
-            Some(Arc::new(nodes)),
-        )
+        self.faults.clone()
     }
 
     /// Returns the nodes as machines that can be configured.
@@ -338,6 +335,8 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
         let machines = Arc::new(SimulatedNodes::new(&nodes));
         tasks.spawn(openshift::run(client.clone(), flavour, machines));
     }
+    let disturbed = Arc::new(SimulatedNodes::new(&nodes));
+    let faults = Faults::new(client.clone(), Some(server.faults()), Some(disturbed));
     Ok(EmbeddedCluster {
         spec: spec.clone(),
         client,
@@ -345,6 +344,7 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
         controllers,
         scheduler,
         server,
+        faults,
         _light_nodes: light_nodes,
         tasks,
         _addresses: addresses,

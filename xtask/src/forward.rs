@@ -1,6 +1,7 @@
 //! Commands that are programs of their own, so that all other commands start without compiling what they need.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
 use programs::console::note;
@@ -14,22 +15,16 @@ pub(crate) struct Args {
     arguments: Vec<OsString>,
 }
 
-/// Builds and runs the program of a package, with these arguments before the given ones. Returns its exit code.
+/// Builds the program of a package and becomes it, with these arguments before the given ones: signals then reach it and not a parent that would
+/// leave it. Returns only if that fails.
 pub(crate) fn run(package: &str, first: &[&str], args: Args) -> ExitCode {
     let mut run = cargo::command();
     run.args(["run", "--quiet", "--locked", "--package", package, "--"])
         .args(first)
         .args(args.arguments);
-    match run.status() {
-        Ok(status) => status
-            .code()
-            .and_then(|code| u8::try_from(code).ok())
-            .map_or(ExitCode::FAILURE, ExitCode::from),
-        Err(error) => {
-            note(&format!(
-                "error: cannot start cargo run --package {package}: {error}"
-            ));
-            ExitCode::FAILURE
-        }
-    }
+    let error = run.exec();
+    note(&format!(
+        "error: cannot start cargo run --package {package}: {error}"
+    ));
+    ExitCode::FAILURE
 }

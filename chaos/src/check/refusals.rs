@@ -3,30 +3,17 @@
 use std::collections::BTreeMap;
 
 use api::names;
-use cluster_faults::Disturbance;
 
 use super::Report;
+use super::restarts::Restarts;
 use crate::recording::{Entry, Line, PodView};
-
-/// How long before a binding the kubelet may have started and still not know what pods held that had ended. A kubelet hears of its pods
-/// within seconds; until then what ended pods held stays taken (`docs/placement.md`, "What remains possible").
-const RESTART_MILLISECONDS: u64 = 5_000;
-
-/// A kubelet that was down or started again, in milliseconds.
-#[derive(Debug)]
-struct Restart {
-    node: String,
-    from: u64,
-    /// `None` as long as it lasts.
-    to: Option<u64>,
-}
 
 /// Returns every pod of the stack's scheduler that its kubelet refused, for whatever reason it gives at admission.
 ///
 /// One reason excuses a refusal: the kubelet was down, or started, between five seconds before the pod was bound and the refusal. It is in
 /// the notes then.
 pub fn no_refusal(lines: &[Line]) -> Report {
-    let restarts = restarts(lines);
+    let restarts = Restarts::of(lines);
     let mut bound: BTreeMap<&str, u64> = BTreeMap::new();
     let mut started: BTreeMap<&str, bool> = BTreeMap::new();
     let mut report = Report::default();
@@ -54,12 +41,7 @@ pub fn no_refusal(lines: &[Line]) -> Report {
             pod.reason(),
             pod.message()
         );
-        let excused = restarts.iter().any(|restart| {
-            restart.node == pod.node()
-                && restart.from <= line.at
-                && restart.to.is_none_or(|to| to + RESTART_MILLISECONDS >= at)
-        });
-        if excused {
+        if restarts.excuse(pod.node(), at, line.at) {
             report
                 .notes
                 .push(format!("{text}; its kubelet had started"));
@@ -78,37 +60,9 @@ fn is_refusal(reason: &str) -> bool {
     ) || reason.starts_with("OutOf")
 }
 
-fn restarts(lines: &[Line]) -> Vec<Restart> {
-    let mut all = Vec::new();
-    let mut open: BTreeMap<usize, usize> = BTreeMap::new();
-    for line in lines {
-        match &line.entry {
-            Entry::FaultBegan { id, what } => {
-                let (Disturbance::Silence { node } | Disturbance::RestartKubelet { node }) =
-                    what.as_ref()
-                else {
-                    continue;
-                };
-                open.insert(*id, all.len());
-                all.push(Restart {
-                    node: node.clone(),
-                    from: line.at,
-                    to: None,
-                });
-            }
-            Entry::FaultEnded { id, .. } => {
-                if let Some(index) = open.remove(id) {
-                    all[index].to = Some(line.at);
-                }
-            }
-            _ => {}
-        }
-    }
-    all
-}
-
 #[cfg(test)]
 mod tests {
+    use cluster_faults::Disturbance;
     use rstest::rstest;
     use serde_json::Value;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chaos::recording::{self, Entry};
 use chaos::run::{self, Options};
+use suite::interrupt::Interrupt;
 use testbed::lane::Lane;
 
 /// Long enough for a dozen pods and a few faults of this seed, and short enough for CI.
@@ -22,7 +23,7 @@ async fn a_short_bad_day_violates_nothing() {
         bin_dir: None,
         directory: directory.clone(),
     };
-    let report = Box::pin(run::run(&options)).await;
+    let report = Box::pin(run::run(&options, &Interrupt::default())).await;
     let report = report.expect("the cluster comes up");
     assert_eq!(
         report.violations,

@@ -25,6 +25,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use cri_runtime::control::{Signal, Target};
 
+mod node_loss;
 pub mod nodes;
 pub mod process;
 pub mod schedule;
@@ -106,6 +107,11 @@ pub enum Disturbance {
     },
     /// A kubelet stops and starts again at once.
     RestartKubelet {
+        /// The node.
+        node: String,
+    },
+    /// A node is deleted while its kubelet is down, and comes back as another object; its containers live on.
+    LoseNode {
         /// The node.
         node: String,
     },
@@ -194,7 +200,7 @@ impl Part {
     }
 }
 
-/// The faults of a cluster.
+/// The faults of a cluster. Clones know of each other's disturbances, others do not: a cluster makes one and hands out clones.
 #[derive(Clone)]
 pub struct Faults {
     client: Client,
@@ -204,6 +210,8 @@ pub struct Faults {
     nodes: Option<Arc<dyn NodeFaults>>,
     /// One lock per kubelet, so that only one disturbance of a kubelet runs at a time.
     kubelet_locks: Arc<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>>,
+    /// Held while the API server is down, so that only one outage runs at a time.
+    server_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl std::fmt::Debug for Faults {
@@ -224,8 +232,17 @@ impl Drop for ActiveRule<'_> {
     }
 }
 
+/// Lets the embedded server come back when it is dropped, as [`ActiveRule`].
+struct ActiveOutage<'a>(&'a ApiFaults);
+
+impl Drop for ActiveOutage<'_> {
+    fn drop(&mut self) {
+        self.0.let_up();
+    }
+}
+
 impl Faults {
-    /// Returns the faults of a cluster. `client` needs the right to write leases; the rest is what the cluster supports.
+    /// Returns the faults of a cluster. `client` needs the right to write leases and nodes; the rest is what the cluster supports.
     pub fn new(client: Client, api: Option<ApiFaults>, nodes: Option<Arc<dyn NodeFaults>>) -> Self {
         Self {
             client,
@@ -233,6 +250,7 @@ impl Faults {
             process: None,
             nodes,
             kubelet_locks: Arc::default(),
+            server_lock: Arc::default(),
         }
     }
 
@@ -274,9 +292,14 @@ impl Faults {
     /// Injects a disturbance for a time and undoes it; a momentary one ignores the time. Returns how many requests, watches or connections
     /// it affected, where that can be counted.
     ///
-    /// When the returned future is dropped before its end, rules of the API server are removed, but nodes stay as they are.
+    /// A disturbance of a kubelet or of the whole API server waits until an earlier one of the same has ended, and then lasts its whole time.
+    ///
+    /// When the returned future is dropped before its end, rules of the embedded API server are removed and its outage ends, but nodes and
+    /// processes stay as they are.
     pub async fn inject(&self, what: &Disturbance, lasting: Duration) -> Result<u64, Error> {
-        self.inject_until(what, tokio::time::sleep(lasting)).await
+        // the time starts when somebody first waits for its end
+        self.inject_until(what, async { tokio::time::sleep(lasting).await })
+            .await
     }
 
     /// Injects a disturbance like [`Self::inject`], until `over` is ready.
@@ -311,6 +334,11 @@ impl Faults {
             Disturbance::RestartKubelet { node } => {
                 self.silence(node, std::future::ready(())).await
             }
+            Disturbance::LoseNode { node } => {
+                let nodes = self.nodes(node)?;
+                let _lock = self.lock_kubelet(node).await;
+                node_loss::lose(&self.client, nodes, node, over).await
+            }
             Disturbance::PodResources { node, fault } => {
                 self.replace_podresources(node, *fault, over).await
             }
@@ -318,14 +346,17 @@ impl Faults {
     }
 
     async fn outage(&self, over: impl Future<Output = ()>) -> Result<u64, Error> {
+        let _lock = self.server_lock.lock().await;
         if let Some(process) = &self.process {
             process.stop().await.map_err(Error::Process)?;
             over.await;
             process.start().await.map_err(Error::Process)?;
         } else {
             let api = self.api()?;
+            let active = ActiveOutage(api);
             api.down().await;
             over.await;
+            drop(active);
             api.up().await;
         }
         Ok(0)

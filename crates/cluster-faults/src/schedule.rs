@@ -9,6 +9,9 @@ use twox_hash::XxHash64;
 use super::socket::SocketFault;
 use super::{Disturbance, Process};
 
+/// Time between steps that have to happen in their order, in milliseconds.
+const MARGIN: u64 = 100;
+
 /// One disturbance with its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -58,6 +61,8 @@ pub struct Targets {
     pub processes: Vec<Process>,
     /// Nodes.
     pub nodes: Vec<String>,
+    /// Whether nodes may also be deleted for a while: not where somebody counts nodes, or compares their objects.
+    pub node_losses: bool,
     /// Whether outages of the whole API server may occur.
     pub outages: bool,
 }
@@ -94,26 +99,28 @@ impl SeededRandom {
 }
 
 impl Schedule {
-    /// Draws a schedule: `per_minute` disturbances of all kinds that the targets allow, at random times within `length`. The same arguments
-    /// give the same schedule.
+    /// Draws a schedule: `per_minute` disturbances of all kinds that the targets allow, at random times within `length`. A compaction counts
+    /// as one, and comes with the two steps that let watches notice it. The same arguments give the same schedule.
     pub fn random(seed: u64, per_minute: u32, length: Duration, targets: &Targets) -> Self {
         let mut random = SeededRandom::new(seed);
         let milliseconds = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         let count = u64::from(per_minute).saturating_mul(milliseconds) / 60_000;
         let mut steps: Vec<Step> = (0..count)
-            .filter_map(|_| step(&mut random, milliseconds, targets))
+            .filter_map(|_| draw(&mut random, milliseconds, targets))
+            .flatten()
             .collect();
         steps.sort_by_key(|step| step.after_milliseconds);
         Self { seed, steps }
     }
 }
 
-fn step(random: &mut SeededRandom, length: u64, targets: &Targets) -> Option<Step> {
+fn draw(random: &mut SeededRandom, length: u64, targets: &Targets) -> Option<Vec<Step>> {
     let after_milliseconds = random.in_range(0, length);
     let kinds = [
         // Failing requests are the most frequent kind.
         (6, !targets.resources.is_empty()),
         (2, !targets.resources.is_empty()),
+        (1, !targets.resources.is_empty()),
         (1, targets.outages),
         (1, !targets.leases.is_empty()),
         (2, !targets.processes.is_empty()),
@@ -138,15 +145,16 @@ fn step(random: &mut SeededRandom, length: u64, targets: &Targets) -> Option<Ste
             5_000,
         ),
         1 => (watches(random, targets)?, 0),
-        2 => (Disturbance::Outage, 3_000),
-        3 => {
+        2 => return compaction(random, targets, after_milliseconds),
+        3 => (Disturbance::Outage, 3_000),
+        4 => {
             let (namespace, name) = random.choose(&targets.leases)?.clone();
             (Disturbance::LoseLease { namespace, name }, 0)
         }
-        4 => process(random, targets)?,
+        5 => process(random, targets)?,
         _ => node(random, targets)?,
     };
-    Some(Step {
+    Some(vec![Step {
         after_milliseconds,
         lasting_milliseconds: if longest == 0 {
             0
@@ -154,7 +162,35 @@ fn step(random: &mut SeededRandom, length: u64, targets: &Targets) -> Option<Ste
             random.in_range(longest / 10, longest)
         },
         what,
-    })
+    }])
+}
+
+/// Returns a compaction that some watches miss something by: they break and cannot begin again until what happened meanwhile is forgotten.
+/// Their clients get 410 then and have to list, as after a real server has started again without its cache of watches.
+fn compaction(
+    random: &mut SeededRandom,
+    targets: &Targets,
+    after_milliseconds: u64,
+) -> Option<Vec<Step>> {
+    let select = select(random, targets)?;
+    let from = after_milliseconds.saturating_sub(random.in_range(500, 4_000));
+    let closed = Rule::new(select.clone().verbs(&["watch"]), Fault::Unavailable);
+    let step = |after_milliseconds, lasting_milliseconds, what| Step {
+        after_milliseconds,
+        lasting_milliseconds,
+        what,
+    };
+    let how = WatchEnd::Broken;
+    Some(vec![
+        // a little longer at both ends, so that no watch begins between the steps
+        step(
+            from.saturating_sub(MARGIN),
+            after_milliseconds + MARGIN - from.saturating_sub(MARGIN),
+            Disturbance::Api { rule: closed },
+        ),
+        step(from, 0, Disturbance::EndWatches { select, how }),
+        step(after_milliseconds, 0, Disturbance::Compact),
+    ])
 }
 
 fn select(random: &mut SeededRandom, targets: &Targets) -> Option<Selector> {
@@ -223,19 +259,22 @@ fn process(random: &mut SeededRandom, targets: &Targets) -> Option<(Disturbance,
 
 fn node(random: &mut SeededRandom, targets: &Targets) -> Option<(Disturbance, u64)> {
     let node = random.choose(&targets.nodes)?.clone();
-    Some(match random.in_range(0, 2) {
-        0 => (Disturbance::Silence { node }, 10_000),
-        1 => (Disturbance::RestartKubelet { node }, 0),
-        _ => {
-            let faults = [
-                SocketFault::Hangs,
-                SocketFault::Garbage,
-                SocketFault::Refuses,
-            ];
-            let fault = *random.choose(&faults)?;
-            (Disturbance::PodResources { node, fault }, 5_000)
-        }
-    })
+    Some(
+        match random.in_range(0, 2 + u64::from(targets.node_losses)) {
+            0 => (Disturbance::Silence { node }, 10_000),
+            1 => (Disturbance::RestartKubelet { node }, 0),
+            3 => (Disturbance::LoseNode { node }, 5_000),
+            _ => {
+                let faults = [
+                    SocketFault::Hangs,
+                    SocketFault::Garbage,
+                    SocketFault::Refuses,
+                ];
+                let fault = *random.choose(&faults)?;
+                (Disturbance::PodResources { node, fault }, 5_000)
+            }
+        },
+    )
 }
 
 #[cfg(test)]
@@ -260,6 +299,7 @@ mod tests {
                 container: "exporter".into(),
             }],
             nodes: vec!["worker-0".into(), "worker-1".into()],
+            node_losses: true,
             outages: true,
         }
     }
@@ -270,7 +310,10 @@ mod tests {
         let drawn = |seed| Schedule::random(seed, 60, minutes, &targets());
         assert_eq!(drawn(1), drawn(1));
         assert_ne!(drawn(1).steps, drawn(2).steps);
-        assert_eq!(drawn(1).steps.len(), 600);
+        let steps = &drawn(1).steps;
+        let is_compaction = |step: &&Step| step.what == Disturbance::Compact;
+        let compactions = steps.iter().filter(is_compaction).count();
+        assert_eq!(steps.len() - 2 * compactions, 600);
         assert!(drawn(1).steps.iter().all(|step| step.after() <= minutes));
     }
 
@@ -288,9 +331,11 @@ mod tests {
         };
         let all = [
             "api",
+            "compact",
             "endWatches",
             "kill",
             "loseLease",
+            "loseNode",
             "outage",
             "podResources",
             "restartKubelet",

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster_faults::{Faults, NodeFaults};
+use cluster_faults::Faults;
 use cluster_spec::plan::ClusterSpec;
 use cluster_spec::progress::Report;
 use cluster_spec::subnet::Subnet;
@@ -30,6 +30,8 @@ pub struct LocalCluster {
     subnet: Subnet,
     client: kube::Client,
     nodes: Vec<NodeHandle>,
+    /// Made once, so that disturbances of the same part wait for each other whoever injects them.
+    faults: Faults,
     /// Ties the cluster to this process; none for an attached cluster.
     owned: Option<Owned>,
 }
@@ -102,15 +104,20 @@ impl LocalCluster {
     ) -> Self {
         let dir = spec.dir();
         let shared = Arc::new(spec.clone());
-        let nodes = (0..spec.nodes.len())
+        let nodes: Vec<NodeHandle> = (0..spec.nodes.len())
             .map(|index| NodeHandle::new(Arc::clone(&shared), index, subnet, client.clone()))
             .collect();
+        let server = ApiServerProcess::new(Holder::new(&dir), &dir, &spec.assets, subnet);
+        let disturbed = Arc::new(RealNodes::new(&nodes));
+        let faults =
+            Faults::new(client.clone(), None, Some(disturbed)).with_process(Arc::new(server));
         Self {
             spec,
             dir,
             subnet,
             client,
             nodes,
+            faults,
             owned,
         }
     }
@@ -152,10 +159,7 @@ impl LocalCluster {
 
     /// Returns the faults that can be injected: into the API server as a whole, real kubelets and the processes on their nodes, and leases.
     pub fn faults(&self) -> Faults {
-        let nodes = Arc::new(RealNodes::new(&self.nodes)) as Arc<dyn NodeFaults>;
-        let server =
-            ApiServerProcess::new(self.holder(), &self.dir, &self.spec.assets, self.subnet);
-        Faults::new(self.client(), None, Some(nodes)).with_process(Arc::new(server))
+        self.faults.clone()
     }
 
     /// Returns its nodes as machines that can be configured.

@@ -23,12 +23,11 @@ use crate::resources::Resources;
 use crate::scenario::{Body, Scenario, body};
 use crate::scenarios::registry::scenario;
 use crate::step::StepError;
+use crate::targets::STACK;
 use crate::workload::{PodPlan, ResourceRequest};
 
 const REQUEST: &str = "4c 4Gi";
 const SMALL: &str = "3c 3Gi";
-/// User of the stack's programs in their requests.
-const STACK: &str = "system:serviceaccount:numaresources:*";
 
 /// The fault during which a pod is placed.
 struct Row {

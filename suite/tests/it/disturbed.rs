@@ -150,20 +150,6 @@ async fn inject_faults(
 
 /// Returns the targets: the stack, the controllers, the default scheduler and the kubelets.
 fn targets(cluster: &EmbeddedCluster) -> Targets {
-    let of = |group: &str, resources: &[&str]| -> Vec<(String, String)> {
-        let pair = |resource: &&str| (group.to_owned(), (*resource).to_owned());
-        resources.iter().map(pair).collect()
-    };
-    let resources = [
-        of("", &["pods", "nodes", "events", "configmaps", "namespaces"]),
-        of("apps", &["daemonsets", "deployments", "replicasets"]),
-        of("topology.node.k8s.io", &["noderesourcetopologies"]),
-        of(
-            "nodetopology.openshift.io",
-            &["numaresourcesoperators", "numaresourcesschedulers"],
-        ),
-        of("coordination.k8s.io", &["leases"]),
-    ];
     let processes = cluster.nodes().iter().flat_map(|node| {
         let stack = node.containers().into_iter().filter(|container| {
             container.target.namespace == names::NAMESPACE && container.state == State::Running
@@ -176,15 +162,6 @@ fn targets(cluster: &EmbeddedCluster) -> Targets {
         })
     });
     Targets {
-        resources: resources.concat(),
-        users: [
-            "system:serviceaccount:numaresources:*",
-            "system:node:*",
-            "system:kube-controller-manager",
-            "system:kube-scheduler",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
         leases: vec![(
             names::NAMESPACE.to_owned(),
             names::OPERATOR_LEASE.to_owned(),
@@ -195,7 +172,7 @@ fn targets(cluster: &EmbeddedCluster) -> Targets {
             .iter()
             .map(|node| node.name().to_owned())
             .collect(),
-        // an outage would also affect the suite itself
-        outages: false,
+        // no outages: one would also affect the suite itself
+        ..suite::targets::requests()
     }
 }

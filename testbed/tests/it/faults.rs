@@ -167,6 +167,30 @@ async fn nodes_and_processes_are_disturbed_and_put_right_again() {
 }
 
 #[tokio::test]
+async fn a_lost_node_comes_back_as_another_object_with_what_others_gave_it() {
+    let (server, client) = start().await;
+    let api: Api<Node> = Api::all(client.clone());
+    let node = json!({"metadata": {"name": "n", "labels": {"pool": "a"}}, "spec": {"unschedulable": true}});
+    let node: Node = serde_json::from_value(node).unwrap();
+    let before = api.create(&PostParams::default(), &node).await.unwrap();
+    let nodes = Arc::new(RecordingNodes::default());
+    let handles: Arc<dyn NodeFaults> = Arc::clone(&nodes) as _;
+    let faults = Faults::new(client, Some(server.faults()), Some(handles));
+    let lost = Disturbance::LoseNode { node: "n".into() };
+    let meanwhile = async {
+        assert!(api.get_opt("n").await.unwrap().is_none());
+        assert_eq!(*nodes.done.lock().unwrap(), ["stop kubelet n"]);
+    };
+    faults.inject_until(&lost, meanwhile).await.unwrap();
+    let after = api.get("n").await.unwrap();
+    assert_ne!(after.metadata.uid, before.metadata.uid);
+    assert_eq!(after.metadata.labels, before.metadata.labels);
+    assert_eq!(after.spec, before.spec);
+    let done = ["stop kubelet n", "start kubelet n"];
+    assert_eq!(*nodes.done.lock().unwrap(), done);
+}
+
+#[tokio::test]
 async fn what_a_cluster_cannot_do_is_said() {
     let (_server, client) = start().await;
     let faults = Faults::new(client, None, None);

@@ -118,9 +118,14 @@ impl Faults {
         let _ = self.state.listening.subscribe().wait_for(|on| !*on).await;
     }
 
+    /// Lets the server come back on the same port, and does not wait for it.
+    pub fn let_up(&self) {
+        self.state.down.send_replace(false);
+    }
+
     /// Brings the server back on the same port. Returns when it listens.
     pub async fn up(&self) {
-        self.state.down.send_replace(false);
+        self.let_up();
         let _ = self.state.listening.subscribe().wait_for(|on| *on).await;
     }
 

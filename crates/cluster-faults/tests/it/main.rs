@@ -1,0 +1,6 @@
+//! Integration tests of faults: one module a topic.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod compactions;
+mod outages;
+mod server;
