@@ -7,6 +7,7 @@ use apply::Cause;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Api, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
@@ -39,7 +40,7 @@ pub enum Error {
         url: String,
         /// The cause.
         #[source]
-        source: Box<kube::Error>,
+        source: daemon::client::Error,
     },
     /// The API server does not answer.
     #[error("the API server {url} cannot be used: check the kubeconfig and that the cluster runs")]
@@ -71,9 +72,10 @@ impl Cluster {
         daemon::client::install_crypto_provider();
         let config = config().await?;
         let url = config.cluster_url.to_string();
-        let client = Client::try_from(config).map_err(|source| Error::Client {
+        let options = daemon::client::Options::default();
+        let client = daemon::client::build(config, options).map_err(|source| Error::Client {
             url: url.clone(),
-            source: Box::new(source),
+            source,
         })?;
         let version = client.apiserver_version().await;
         let version = version.map_err(|source| Error::Unusable {
@@ -130,6 +132,22 @@ impl Cluster {
         let sets = sets.map(|list| list.items).unwrap_or_default();
         sets.into_iter()
             .filter_map(|set| set.metadata.name)
+            .collect()
+    }
+
+    /// Returns the namespaces in which a role binding of this name is for this account; none if the user may not see them.
+    pub async fn bound(&self, name: &str, namespace: &str, account: &str) -> Vec<String> {
+        let bindings: Api<RoleBinding> = Api::all(self.client.clone());
+        let params = ListParams::default().fields(&format!("metadata.name={name}"));
+        let found = everything(&bindings, params).await.unwrap_or_default();
+        let is_its = |binding: &RoleBinding| {
+            let mut subjects = binding.subjects.iter().flatten();
+            subjects.any(|it| it.name == account && it.namespace.as_deref() == Some(namespace))
+        };
+        found
+            .into_iter()
+            .filter(is_its)
+            .filter_map(|binding| binding.metadata.namespace)
             .collect()
     }
 

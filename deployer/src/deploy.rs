@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use apply::{Applier, Identity, Outcome};
+use apply::{Applier, Identity, Outcome, again};
 use kube::Client;
 use kube::api::DynamicObject;
 use serde_json::Value;
@@ -105,6 +105,7 @@ async fn one(work: &Work<'_>, applier: &Applier, set: &Set) -> Result<(), Error>
         &format!("deploying topology-aware-scheduling {title}"),
         &[],
     );
+    log.line(3, set.component.loaded(), &[]);
     // a node has room for one exporter: those of other pools go first
     let (workloads, rest): (Vec<&Value>, Vec<&Value>) =
         left_over(set).partition(|object| object["kind"] == "DaemonSet");
@@ -155,6 +156,7 @@ async fn write(
     let existing = identity.api(work.client).get_opt(&identity.name).await;
     let existing = existing
         .map_err(|error| failed(apply::Error::Get(Box::new(identity.clone()), error.into())))?;
+    let was_there = existing.is_some();
     if let Some(existing) = existing {
         if existing.metadata.deletion_timestamp.is_some() {
             // of a removal that did not wait
@@ -174,11 +176,13 @@ async fn write(
             return Ok(());
         }
     }
-    match applier.apply(object).await {
+    match again(|| applier.apply(object), apply::Error::is_unanswered).await {
         Ok(applied) => {
             match applied.outcome {
                 Outcome::Created => log.line(0, "created", &pairs),
                 Outcome::Updated => log.line(0, "updated", &pairs),
+                // by an attempt whose answer was lost
+                Outcome::Unchanged if !was_there => log.line(0, "created", &pairs),
                 Outcome::Unchanged => log.line(2, "unchanged", &pairs),
             }
             Ok(())
@@ -232,13 +236,11 @@ async fn prune(
     objects: &[&Value],
 ) -> Result<(), Error> {
     for object in objects {
-        let deleted = applier
-            .delete(object)
-            .await
-            .map_err(|source| Error::Apply {
-                component: component.title(),
-                source,
-            })?;
+        let deleted = deleted(applier, object).await;
+        let deleted = deleted.map_err(|source| Error::Apply {
+            component: component.title(),
+            source,
+        })?;
         if deleted {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let pairs = [
@@ -249,6 +251,21 @@ async fn prune(
         }
     }
     Ok(())
+}
+
+/// Deletes an object. Returns whether it was there.
+pub(crate) async fn deleted(applier: &Applier, object: &Value) -> Result<bool, apply::Error> {
+    let mut was_lost = false;
+    let existed = again(
+        || applier.delete(object),
+        |error| {
+            was_lost = error.is_unanswered();
+            was_lost
+        },
+    );
+    let existed = existed.await?;
+    // an attempt whose answer was lost may have deleted it
+    Ok(existed || was_lost)
 }
 
 fn identity_text(object: &Value) -> String {

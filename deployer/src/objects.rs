@@ -45,6 +45,14 @@ impl Component {
         }
     }
 
+    /// Returns the line of the log that says that its objects are made.
+    pub fn loaded(self) -> &'static str {
+        match self {
+            Self::Api => "API manifests loaded",
+            Self::Updater(_) | Self::Scheduler => "manifests loaded",
+        }
+    }
+
     /// Returns what the log calls it.
     pub fn title(self) -> &'static str {
         match self {
@@ -72,6 +80,8 @@ pub struct Target {
     pub exporter_configs: Vec<ExporterConfig>,
     /// Names of the exporters' DaemonSets that are there.
     pub exporters_there: Vec<String>,
+    /// Namespaces in which the scheduler has the right to a lease by now.
+    pub elections_there: Vec<String>,
 }
 
 /// The configuration of some or all exporters.

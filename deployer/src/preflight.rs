@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use api::operator::v1::NumaResourcesOperator;
 use api::scheduler::v1::NumaResourcesScheduler;
-use apply::{Cause, Identity};
+use apply::{Cause, Identity, again, is_unanswered};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::authorization::v1::{
@@ -251,7 +251,8 @@ async fn may(client: &Client, right: &Right) -> Result<bool, Error> {
         },
         ..SelfSubjectAccessReview::default()
     };
-    let answer = reviews.create(&PostParams::default(), &review).await;
+    let params = PostParams::default();
+    let answer = again(|| reviews.create(&params, &review), is_unanswered).await;
     let answer = answer.map_err(ask("ask which rights the user has"))?;
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
@@ -270,7 +271,8 @@ async fn try_to_create(client: &Client, object: &Value) -> Result<(), Error> {
         dry_run: true,
         ..PostParams::default()
     };
-    match identity.api(client).create(&dry_run, &typed).await {
+    let api = identity.api(client);
+    match again(|| api.create(&dry_run, &typed), is_unanswered).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => {

@@ -3,7 +3,7 @@
 use apply::{Applier, Identity};
 use serde_json::Value;
 
-use crate::deploy::Work;
+use crate::deploy::{Work, deleted};
 use crate::log::Log;
 use crate::objects::{Component, DEFINITION, Set};
 use crate::preflight::{self, foreign, operator_resource};
@@ -42,6 +42,7 @@ async fn one(
         &format!("removing topology-aware-scheduling {title}"),
         &[],
     );
+    log.line(3, set.component.loaded(), &[]);
     let operator = match set.component {
         Component::Api => operator_resource(work.client, set.component).await?,
         Component::Updater(_) | Component::Scheduler => None,
@@ -109,7 +110,7 @@ async fn delete(
         log.line(0, "kept", &pair("reason", reason));
         return Done::Kept;
     }
-    if let Err(error) = applier.delete(object).await {
+    if let Err(error) = deleted(applier, object).await {
         log.line(
             0,
             "error deleting",

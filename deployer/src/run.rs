@@ -20,7 +20,7 @@ use crate::detect::{self, Detection};
 use crate::images::{Images, UpdaterType};
 use crate::kubelets;
 use crate::log::Log;
-use crate::objects::{Component, ExporterConfig, Set, Target, exporter};
+use crate::objects::{Component, ExporterConfig, Set, Target, exporter, scheduler};
 use crate::options::{self, Options};
 use crate::platform;
 use crate::scheduler_config;
@@ -241,6 +241,7 @@ async fn render(options: &Options, part: Option<RenderPart>) -> Result<(), Error
         replicas: replicas(options, None).await?,
         exporter_configs: given_config(options),
         exporters_there: Vec::new(),
+        elections_there: Vec::new(),
     };
     let part = part.and_then(|part| match part {
         RenderPart::Api => Some(Part::Api),
@@ -314,6 +315,13 @@ async fn target(cluster: &Cluster, options: &Options, log: &Log) -> Result<Targe
         replicas: 1,
         exporter_configs: given_config(options),
         exporters_there: cluster.daemon_sets(exporter::NAMESPACE).await,
+        elections_there: cluster
+            .bound(
+                scheduler::LEADER_ROLE,
+                scheduler::namespace_on(platform),
+                scheduler::SCHEDULER,
+            )
+            .await,
     })
 }
 

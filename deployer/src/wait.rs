@@ -84,8 +84,13 @@ impl Waiter<'_> {
         }
         self.log
             .doing(format_args!("waiting for {}", title(identity)));
+        let message = match identity.kind.as_str() {
+            "DaemonSet" => "failed to get the daemonset",
+            "Deployment" => "failed to get the deployment",
+            _ => "failed to get the CRD",
+        };
         self.poll(identity, "ready", async || {
-            let object = self.get(identity).await?;
+            let object = self.get(identity, message, &[]).await?;
             match identity.kind.as_str() {
                 "DaemonSet" => self.daemon_set(identity, object),
                 "Deployment" => self.deployment(identity, object),
@@ -111,7 +116,9 @@ impl Waiter<'_> {
             ]
         };
         self.poll(identity, "gone", async || {
-            if self.get(identity).await?.is_some() {
+            let kind = [("kind", identity.kind.as_str().into())];
+            let object = self.get(identity, "failed to get object", &kind).await?;
+            if object.is_some() {
                 self.log.line(0, "object still present", &pairs());
                 return Ok(Look::NotYet("it is still there".to_owned()));
             }
@@ -121,21 +128,21 @@ impl Waiter<'_> {
         .await
     }
 
-    async fn get(&self, identity: &Identity) -> Result<Option<DynamicObject>, Error> {
+    /// Returns the object, if it is there. A failure is told with this message, and these pairs before those that say what failed.
+    async fn get(
+        &self,
+        identity: &Identity,
+        message: &str,
+        pairs: &[(&str, Value)],
+    ) -> Result<Option<DynamicObject>, Error> {
         let api: Api<DynamicObject> = identity.api(self.client);
         api.get_opt(&identity.name).await.map_err(|source| {
             let source = Cause::from(source);
-            let message = match identity.kind.as_str() {
-                "DaemonSet" => "failed to get the daemonset",
-                "Deployment" => "failed to get the deployment",
-                "CustomResourceDefinition" => "failed to get the CRD",
-                _ => "failed to get object",
-            };
-            let pairs = [
+            let what = [
                 ("key", key(identity).into()),
                 ("error", source.to_string().into()),
             ];
-            self.log.line(0, message, &pairs);
+            self.log.line(0, message, &[pairs, &what].concat());
             Error::Get {
                 object: title(identity),
                 source,

@@ -1,7 +1,6 @@
 //! The client of the tools, and lists in pages.
 
 use std::path::Path;
-use std::time::Duration;
 
 use apply::Cause;
 use k8s_openapi::api::core::v1::Pod;
@@ -13,8 +12,6 @@ use serde_json::Value;
 
 /// Maximum number of objects in a page of a list.
 const PAGE: u32 = 500;
-/// Longest time to connect to the API server.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// There is no client for a cluster.
 #[derive(Debug, thiserror::Error)]
@@ -22,25 +19,24 @@ pub(crate) enum ConnectError {
     /// No kubeconfig was given, and none was found.
     #[error("no cluster is known: give --kubeconfig, set KUBECONFIG, or run in a pod")]
     NoCluster(#[source] Box<InferConfigError>),
-    /// The kubeconfig cannot be used.
+    /// The kubeconfig cannot be read, or not be used for a client.
     #[error(transparent)]
     Kubeconfig(#[from] daemon::client::Error),
-    /// The configuration is not usable for a client.
-    #[error("cannot build a Kubernetes client")]
-    Build(#[source] Box<kube::Error>),
 }
 
 /// Creates a client from `kubeconfig`; without it from `KUBECONFIG`, `~/.kube/config` or the pod that this runs in, as kubectl does.
 pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
     daemon::client::install_crypto_provider();
-    let mut config = match kubeconfig.filter(|path| !path.as_os_str().is_empty()) {
+    let config = match kubeconfig.filter(|path| !path.as_os_str().is_empty()) {
         Some(path) => daemon::client::config(Some(path)).await?,
         None => Config::infer()
             .await
             .map_err(|error| ConnectError::NoCluster(Box::new(error)))?,
     };
-    config.connect_timeout = Some(CONNECT_TIMEOUT);
-    Client::try_from(config).map_err(|error| ConnectError::Build(Box::new(error)))
+    Ok(daemon::client::build(
+        config,
+        daemon::client::Options::default(),
+    )?)
 }
 
 /// Objects cannot be listed.

@@ -3,11 +3,10 @@
 //! Reading order: this file (the command), `observe` (the objects), `picture` (what they say, also as JSON) with `place` (a node), `holders` (which pod holds
 //! what) and `fits` (which pending pod would fit where), `draw` (the text) with `text` and `amount`, `watch`.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 
 use crate::cluster;
@@ -26,8 +25,8 @@ use picture::Picture;
 
 /// Width of the picture where no terminal has one, in columns.
 const DEFAULT_WIDTH: usize = 100;
-/// The narrowest picture, in columns.
-const MIN_WIDTH: usize = 50;
+/// The narrowest picture, in columns: half of a usual terminal.
+const MIN_WIDTH: usize = 39;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -117,10 +116,7 @@ pub(crate) fn plain(picture: &Picture) -> String {
 
 /// Writes to the standard output, without colours unless it is a terminal that wants them.
 fn write(text: &str) -> anyhow::Result<()> {
-    let mut out = anstream::stdout();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("cannot write the picture")
+    crate::output::write(anstream::stdout(), text)
 }
 
 /// Returns the number of lines of the terminal; `None` if the output goes elsewhere.

@@ -217,8 +217,10 @@ impl Marks {
             let run = namespace.labels().get(RUN_LABEL).cloned();
             (run.unwrap_or_default(), namespace.name_any())
         });
+        let holder = lease.as_ref().and_then(Holder::of);
         Ok(Self {
-            holder: lease.as_ref().and_then(Holder::of),
+            // that of the run itself is there if nobody answered when it was written
+            holder: holder.filter(|holder| holder.run != run),
             version: lease.and_then(|lease| lease.resource_version()),
             namespaces: namespaces.collect(),
         })

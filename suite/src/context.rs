@@ -3,10 +3,11 @@
 //! The modules below extend [`Context`], each by one thing that stories are made of: [`arena`] (the nodes of a scenario) and [`padding`]
 //! (what is left free on them), `nodes` (their labels, taints and NRTs), [`settle`] (waiting until the NRTs agree with the pods), [`checks`]
 //! (pods, workloads, what schedulers did, what zones account for), `stack` (the stack's own resources), `faults` (faults while a scenario
-//! works), [`probe`], [`metrics`] and [`tls_probe`] (looking into pods).
+//! works), `creation` (objects whose creation nobody answered), [`probe`], [`metrics`] and [`tls_probe`] (looking into pods).
 
 pub mod arena;
 pub mod checks;
+pub(crate) mod creation;
 mod faults;
 pub mod metrics;
 mod nodes;
@@ -26,7 +27,7 @@ use futures::future::LocalBoxFuture;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -167,9 +168,7 @@ impl Context {
                 name: self.namespace.clone(),
             },
         )?;
-        Api::<Namespace>::all(self.client())
-            .create(&PostParams::default(), &namespace)
-            .await?;
+        creation::create(&Api::<Namespace>::all(self.client()), &namespace).await?;
         // pods are refused until the controller has created this
         let accounts = self.api::<ServiceAccount>();
         self.until(
@@ -210,10 +209,7 @@ impl Context {
                 object: reference.clone(),
             },
         )?;
-        Ok(self
-            .api::<K>()
-            .create(&PostParams::default(), &object)
-            .await?)
+        Ok(creation::create(&self.api::<K>(), &object).await?)
     }
 
     /// Creates objects in order as [`Context::create`] does, without waiting for each answer before the next request.
@@ -241,9 +237,13 @@ impl Context {
             + Clone
             + Debug,
     {
-        self.recorder.plan_creation(&ObjectRef::of(object))?;
+        let mut object = object.clone();
+        object
+            .labels_mut()
+            .insert(RUN_LABEL.to_owned(), self.cluster.run.clone());
+        self.recorder.plan_creation(&ObjectRef::of(&object))?;
         let api = Api::<K>::all(self.client());
-        Ok(api.create(&PostParams::default(), object).await?)
+        Ok(creation::create(&api, &object).await?)
     }
 
     /// Deletes an object of the scenario's namespace and waits until it is gone.

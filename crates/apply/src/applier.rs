@@ -75,6 +75,18 @@ pub enum Error {
     Form(Box<Identity>, #[source] serde_json::Error),
 }
 
+impl Error {
+    /// Returns whether nothing tells whether the object was written.
+    pub fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Get(_, cause) | Self::Apply(_, cause) | Self::Delete(_, cause) => {
+                cause.is_unanswered()
+            }
+            Self::Incomplete(_) | Self::Form(..) => false,
+        }
+    }
+}
+
 impl Applier {
     /// Creates an applier that uses this client.
     pub fn new(client: Client) -> Self {

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::again::is_unanswered;
+
 /// A failed call. Unlike kube's error it prints the message of the API server once, without the type that carries it.
 #[derive(Debug)]
 pub struct Cause(Box<kube::Error>);
@@ -16,6 +18,11 @@ impl Cause {
     /// Returns whether the user lacks the right to the call.
     pub fn is_forbidden(&self) -> bool {
         matches!(&*self.0, kube::Error::Api(status) if status.code == 403)
+    }
+
+    /// Returns whether nothing tells whether the call was carried out.
+    pub fn is_unanswered(&self) -> bool {
+        is_unanswered(&self.0)
     }
 
     /// Returns whether the object appeared, vanished or changed between a read and the write that failed.

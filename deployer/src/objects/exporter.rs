@@ -85,6 +85,17 @@ const DELETION: [&str; 14] = [
     "Namespace",
 ];
 
+/// Order of the flags that the original's exporters have (deployer.md 5.2).
+const FLAGS: [&str; 7] = [
+    "--sleep-interval",
+    "--sysfs",
+    "--podresources-socket",
+    "-v",
+    "--notify-file",
+    "--pods-fingerprint",
+    "--kubelet-config-file",
+];
+
 pub(super) fn set(options: &Options, target: &Target) -> Set {
     let objects = objects(options, target);
     // whatever the exporters were deployed with
@@ -269,12 +280,13 @@ fn adapted(mut set: DaemonSet, updater: &Updater, config_map: Option<&str>) -> D
             mounts.retain(|mount| !unused.contains(&mount.name.as_str()));
         }
         let args = exporter.args.take().unwrap_or_default();
-        exporter.args = Some(flags(&args, updater).to_args());
+        exporter.args = Some(arguments(&args, updater));
     }
     set
 }
 
-fn flags(args: &[String], updater: &Updater) -> Flags {
+/// Returns the command line with the flags of the options. Those of the original are in its order, those that only our exporter knows follow.
+fn arguments(args: &[String], updater: &Updater) -> Vec<String> {
     let mut flags = Flags::parse(args);
     match &updater.interval {
         Some(interval) => flags.set("--sleep-interval", interval),
@@ -287,5 +299,11 @@ fn flags(args: &[String], updater: &Updater) -> Flags {
         flags.remove("--notify-file");
     }
     flags.set("--pods-fingerprint", &updater.fingerprint.to_string());
-    flags
+    let mut args = flags.to_args();
+    args.sort_by_key(|arg| {
+        let name = arg.split('=').next();
+        let place = FLAGS.iter().position(|flag| Some(*flag) == name);
+        place.unwrap_or(FLAGS.len())
+    });
+    args
 }

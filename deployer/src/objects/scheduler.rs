@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use manifests::platform::Platform;
 use manifests::pod_groups;
 use manifests::scheduler::{self, Names};
+use manifests::to_value;
 use serde_json::Value;
 
 use super::{Component, DEFINITION, Set, Target, by_kind, marked};
@@ -20,6 +21,8 @@ use crate::scheduler_config;
 
 /// Deployment, account and roles of the scheduler.
 pub const SCHEDULER: &str = "topology-aware-scheduler";
+/// Role for its lease, and what binds it.
+pub const LEADER_ROLE: &str = "topology-aware-scheduler-leader-elect";
 /// ConfigMap with its configuration.
 pub const CONFIG_MAP: &str = "scheduler-config";
 /// Key of the configuration.
@@ -75,7 +78,8 @@ pub(super) fn set(options: &Options, target: &Target) -> Result<Set, scheduler_c
     let mut most = options.clone();
     // whether or not there was a controller
     most.images.controller = Some(options.images.controller.clone().unwrap_or_default());
-    let everything = Objects::new(&most, target)?;
+    let mut everything = Objects::new(&most, target)?;
+    everything.elect_in(&target.elections_there);
     Ok(Set {
         component: Component::Scheduler,
         create: objects.ordered(&CREATION),
@@ -110,9 +114,27 @@ impl Objects {
             namespace: super::namespace(namespace, false),
             scheduler: scheduler(options, target, namespace)?,
             controller: controller
-                .map(|options| pod_groups::objects(&options))
-                .unwrap_or_default(),
+                .iter()
+                .flat_map(pod_groups::objects)
+                .map(|object| placed(object, options, target.platform))
+                .collect(),
         })
+    }
+
+    /// Adds the right to a lease in namespaces that earlier flags named.
+    fn elect_in(&mut self, namespaces: &[String]) {
+        let is_right = |object: &&Value| object["metadata"]["name"] == LEADER_ROLE;
+        let rights: Vec<Value> = self.scheduler.iter().filter(is_right).cloned().collect();
+        for right in rights {
+            let others = namespaces
+                .iter()
+                .filter(|name| right["metadata"]["namespace"] != **name);
+            self.scheduler.extend(others.map(|name| {
+                let mut other = right.clone();
+                other["metadata"]["namespace"] = name.as_str().into();
+                other
+            }));
+        }
     }
 
     fn ordered(&self, order: &[&str]) -> Vec<Value> {
@@ -140,7 +162,7 @@ fn names(options: &Options) -> Names {
         config_map: CONFIG_MAP.to_owned(),
         config_key: CONFIG_KEY.to_owned(),
         cluster_role: SCHEDULER.to_owned(),
-        leader_role: format!("{SCHEDULER}-leader-elect"),
+        leader_role: LEADER_ROLE.to_owned(),
         lease: options.scheduler.params.lease.name.clone(),
         network_policies: SCHEDULER.to_owned(),
         pod_label: ("component".to_owned(), "scheduler".to_owned()),
@@ -166,8 +188,9 @@ fn scheduler(
         set.role.metadata.namespace = Some(elsewhere.clone());
         set.role_binding.metadata.namespace = Some(elsewhere.clone());
     }
+    let rules = set.cluster_role.rules.get_or_insert_default();
+    rules.push(scheduler::rules::volume_binding());
     if options.images.controller.is_some() {
-        let rules = set.cluster_role.rules.get_or_insert_default();
         rules.push(pod_groups::rule());
     }
     set.deployment = adapted(set.deployment, options, target.platform);
@@ -195,6 +218,21 @@ fn adapted(mut deployment: Deployment, options: &Options, platform: Platform) ->
         container.readiness_probe = Some(probe(None));
     }
     deployment
+}
+
+/// Gives the pods of a Deployment of the controller their place. Other objects stay as they are.
+fn placed(object: Value, options: &Options, platform: Platform) -> Value {
+    if object["kind"] != "Deployment" {
+        return object;
+    }
+    let Ok(mut deployment) = serde_json::from_value::<Deployment>(object.clone()) else {
+        return object;
+    };
+    let spec = deployment.spec.as_mut();
+    if let Some(pods) = spec.and_then(|spec| spec.template.spec.as_mut()) {
+        place(pods, options.scheduler.on_control_plane, platform);
+    }
+    to_value(&deployment)
 }
 
 /// Requires a node of the control plane, or takes any. In a hosted cluster no node is one.

@@ -52,7 +52,9 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
                 Finding::error(&name, STACK, COMPONENT, "pod")
                     .expected("one ready pod")
                     .detected("none")
-                    .fix("see why its pod is missing or not ready: kubectl get pods -A -o wide --field-selector spec.nodeName=NODE"),
+                    .fix(format!(
+                        "see why its pod is missing or not ready: kubectl get pods -A -o wide --field-selector spec.nodeName={name}"
+                    )),
             );
         }
         match published.get(&name) {

@@ -91,7 +91,9 @@ fn one(kubelet: &Kubelet, cpus_of_core: Option<usize>) -> Vec<Finding> {
             Finding::error(node, KUBELET, "configuration", "")
                 .expected("any value")
                 .detected("no configuration")
-                .fix("see why the kubelet does not answer: kubectl get --raw /api/v1/nodes/NODE/proxy/configz"),
+                .fix(format!(
+                    "see why the kubelet does not answer: kubectl get --raw /api/v1/nodes/{node}/proxy/configz"
+                )),
         ];
     };
     let mut findings = rules(node, &settings);

@@ -128,12 +128,13 @@ fn pod_findings(pod: &Pod, profiles: &[Profile<'_>]) -> Option<Finding> {
     if matches!(phase, "Succeeded" | "Failed") {
         return None;
     }
-    let known: Vec<&str> = profiles.iter().map(|profile| profile.name).collect();
+    let known: BTreeSet<&str> = profiles.iter().map(|profile| profile.name).collect();
     let is_bound = pod
         .spec
         .as_ref()
         .is_some_and(|spec| spec.node_name.is_some());
     if !is_bound && scheduler != DEFAULT && !known.contains(&scheduler) {
+        let known: Vec<&str> = known.into_iter().collect();
         return Some(
             Finding::warning("", CLUSTER, POD, &name)
                 .expected(format!(

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use futures::future::join_all;
 use rstest::rstest;
 
 use crate::process::{deployer, deployer_on, deployer_with};
@@ -125,8 +126,11 @@ async fn a_cluster_that_is_not_there_is_named() {
     let kubeconfig = "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], \
                       clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}]}";
     std::fs::write(&path, kubeconfig).unwrap();
-    for command in ["deploy", "remove", "validate", "detect", "setup"] {
-        let stderr = deployer_on(&path, command).await.stderr();
+    // each asks for some seconds
+    let commands = ["deploy", "remove", "validate", "detect", "setup"];
+    let ran = join_all(commands.map(|command| deployer_on(&path, command))).await;
+    for (command, ran) in commands.into_iter().zip(ran) {
+        let stderr = ran.stderr();
         assert!(stderr.contains("http://127.0.0.1:1"), "{command}: {stderr}");
     }
     let stderr = deployer_on(Path::new("/nowhere/kubeconfig"), "deploy").await;

@@ -63,3 +63,25 @@ async fn on_real_parts_remove_leaves_the_cluster_as_before(#[case] runtime: &str
     whole_way(&cluster, "Kubernetes").await;
     cluster.inner.down().unwrap();
 }
+
+mod long {
+    use super::*;
+
+    #[rstest]
+    #[case::openshift("builtin", "openshift", "OpenShift")]
+    #[case::hypershift("builtin", "hypershift", "HyperShift")]
+    #[case::openshift_with_containerd("containerd", "openshift", "OpenShift")]
+    #[case::hypershift_with_containerd("containerd", "hypershift", "HyperShift")]
+    #[tokio::test(flavor = "multi_thread")]
+    #[ignore = "long: root, the Kubernetes programs, containerd and nftables"]
+    async fn on_real_parts_of_each_flavour_remove_leaves_the_cluster_as_before(
+        #[case] runtime: &str,
+        #[case] flavour: &str,
+        #[case] platform: &str,
+    ) {
+        let flags = ["--runtime", runtime, "--flavour", flavour];
+        let cluster = TestCluster::up_on(Lane::Local, &flags).await;
+        whole_way(&cluster, platform).await;
+        cluster.inner.down().unwrap();
+    }
+}

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use api::nrt::v1alpha2::NodeResourceTopology;
 use apply::Applier;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::rbac::v1::Role;
 use kube::ResourceExt as _;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, PostParams};
 use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cluster::{TestCluster, all_objects, assert_same};
 use crate::deployment::{DEPLOY, WITHIN, gone, placed, run};
@@ -139,6 +140,54 @@ async fn what_render_prints_places_pods_once_it_is_created_and_remove_takes_it_a
         .filter(|name| name.contains("Deployment") || name.contains("DaemonSet"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_right_to_a_lease_elsewhere_goes_with_the_flag_and_with_the_scheduler() {
+    const ELSEWHERE: &str = "--sched-leader-elect-resource=elsewhere/mine";
+    let cluster = TestCluster::up().await;
+    let namespaces: Api<Namespace> = Api::all(cluster.client());
+    let elsewhere = serde_json::from_value(json!({"metadata": {"name": "elsewhere"}})).unwrap();
+    namespaces
+        .create(&PostParams::default(), &elsewhere)
+        .await
+        .unwrap();
+    // what controllers put into a namespace is there from now on
+    let before = testbed::eventually(WITHIN, async || {
+        let all = all_objects(&cluster.client()).await;
+        if all.contains_key("/ServiceAccount elsewhere/default")
+            && all.contains_key("/ConfigMap elsewhere/kube-root-ca.crt")
+        {
+            Ok(all)
+        } else {
+            Err("not complete".to_owned())
+        }
+    });
+    let before = before.await.unwrap();
+    let roles: Api<Role> = Api::namespaced(cluster.client(), "elsewhere");
+    let count = async || {
+        roles
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .len()
+    };
+    run(&cluster, "deploy api").await.log();
+    for without_it in ["deploy scheduler-plugin", "remove scheduler-plugin --wait"] {
+        let with_it = format!("deploy scheduler-plugin -R 2 {ELSEWHERE}");
+        run(&cluster, &with_it).await.log();
+        assert_eq!(count().await, 1);
+        let log = run(&cluster, without_it).await.log();
+        for kind in ["Role", "RoleBinding"] {
+            let line =
+                format!("SCD: deleted kind={kind} name=topology-aware-scheduler-leader-elect");
+            assert!(log.contains(&line), "{line} in {log:#?}");
+        }
+        assert_eq!(count().await, 0, "{without_it}");
+    }
+    run(&cluster, &format!("{REMOVE} api")).await.log();
+    assert_same(&before, &all_objects(&cluster.client()).await);
 }
 
 /// Its image has no program here, so nothing is waited for.

@@ -22,15 +22,15 @@ use crate::process::{Ran, deployer_on};
 const PLATFORM: &str = "-P kubernetes:v1.35";
 const DEFINITION: &str = "noderesourcetopologies.topology.node.k8s.io";
 
-struct Cluster {
-    client: Client,
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
     kubeconfig: PathBuf,
     dir: TempDir,
     server: ApiServer,
 }
 
 impl Cluster {
-    async fn start(lane: Lane) -> Self {
+    pub(crate) async fn start(lane: Lane) -> Self {
         let server = ApiServer::start(lane).await.unwrap();
         let client = server.client().await.unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -44,12 +44,12 @@ impl Cluster {
         }
     }
 
-    async fn run(&self, arguments: &str) -> Ran {
+    pub(crate) async fn run(&self, arguments: &str) -> Ran {
         deployer_on(&self.kubeconfig, arguments).await
     }
 
     /// Applies an object of the cluster.
-    async fn apply(&self, object: &Value) {
+    pub(crate) async fn apply(&self, object: &Value) {
         Applier::new(self.client.clone())
             .apply(object)
             .await
@@ -201,7 +201,7 @@ async fn what_an_earlier_call_or_somebody_else_has_left_is_completed_and_kept() 
 }
 
 /// Creates a worker whose kubelet tells these settings.
-async fn worker(client: &Client, name: &str, kubelet: &ConfigzKubelet) {
+pub(crate) async fn worker(client: &Client, name: &str, kubelet: &ConfigzKubelet) {
     let nodes: Api<Node> = Api::all(client.clone());
     let labels = json!({"node-role.kubernetes.io/worker": ""});
     let node =

@@ -1,20 +1,13 @@
-//! What `render` prints: which objects in which order, and that an API server takes each of them as it is.
+//! What `render` prints: which objects in which order, and what flags change in them.
 
-use apply::Identity;
-use cluster_spec::flavour::Flavour;
-use http::Request;
-use kube::Client;
-use kube::api::{Api, PostParams};
 use rstest::rstest;
 use serde_json::{Value, json};
-use testbed::api_server::ApiServer;
-use testbed::lane::Lane;
 
 use crate::process::{deployer, deployer_with};
 
 const CONTROLLER: (&str, &str) = ("TAS_SCHEDULER_PLUGIN_CONTROLLER_IMAGE", "c");
 
-fn documents(text: &str) -> Vec<Value> {
+pub(crate) fn documents(text: &str) -> Vec<Value> {
     assert!(text.starts_with("---\n"), "{text}");
     let parts = text.split("---\n").skip(1);
     parts
@@ -266,65 +259,4 @@ fn openshift_has_its_own_objects_and_the_policy_only_where_something_needs_it() 
     assert_eq!(kinds("-P kubernetes:1.30 --updater-scc=v1"), (0, 0, false));
     let policy = deployer("-P openshift:4.18.1 render policy").stdout();
     assert!(policy.starts_with("(block rte"), "{policy}");
-}
-
-/// Has the API server say what it would do with an object, refusing fields that it does not know.
-async fn would_take(client: &Client, object: &Value) -> Result<Value, String> {
-    let identity = Identity::of(object).unwrap();
-    let url = identity.api(client).resource_url().to_owned();
-    let request = Request::post(format!("{url}?dryRun=All&fieldValidation=Strict"))
-        .header("content-type", "application/json")
-        .body(object.to_string().into_bytes())
-        .unwrap();
-    let answer = client.request(request).await;
-    answer.map_err(|error| format!("{identity}: {error}"))
-}
-
-#[tokio::test]
-async fn an_api_server_takes_every_object_of_every_platform_as_it_is() {
-    let server = ApiServer::start(Lane::from_environment().unwrap())
-        .await
-        .unwrap();
-    let client = server.client().await.unwrap();
-    openshift::install(&client, Flavour::Openshift, openshift::VERSION, &["worker"])
-        .await
-        .unwrap();
-    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
-    for name in [
-        "tas-topology-updater",
-        "tas-scheduler",
-        "openshift-topology-aware-scheduler",
-        "node-feature-discovery",
-    ] {
-        let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-        namespaces
-            .create(&PostParams::default(), &namespace)
-            .await
-            .unwrap();
-    }
-    let mut seen = 0;
-    for flags in [
-        "-P kubernetes:v1.35 --updater-notif-enable -R 2",
-        "-P kubernetes:v1.35 --updater-type=NFD --sched-ctrlplane-affinity=false",
-        "-P openshift:4.20.0 --updater-scc=v1 --updater-cri-hooks-enable",
-        "-P hypershift:4.20.0",
-    ] {
-        let rendered = deployer_with(&[CONTROLLER], &format!("{flags} render")).stdout();
-        for object in documents(&rendered) {
-            let answer = would_take(&client, &object).await;
-            match answer {
-                Ok(_) => seen += 1,
-                // namespaces are there, so that the objects in them can be tried
-                Err(text) if object["kind"] == "Namespace" && text.contains("already exists") => {}
-                Err(text) => panic!("{flags}: {text}"),
-            }
-        }
-    }
-    assert!(seen > 80, "{seen}");
-    let mut wrong = documents(&deployer("-P kubernetes:v1.35 render api").stdout()).remove(0);
-    wrong["spec"]["nonsense"] = json!(1);
-    assert!(
-        would_take(&client, &wrong).await.is_err(),
-        "the check can fail"
-    );
 }

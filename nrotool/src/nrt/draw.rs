@@ -17,6 +17,8 @@ const MAX_COLUMN: usize = 76;
 const GAP: usize = 2;
 /// The shortest bar that shows anything.
 const MIN_BAR: usize = 5;
+/// The shortest bar that names of resources are not cut for.
+const GOOD_BAR: usize = 8;
 
 const HELD: &str = "█";
 const FREE: &str = "░";
@@ -26,16 +28,11 @@ const RESERVED: &str = "▒";
 pub(super) fn draw(picture: &Picture, width: usize) -> String {
     let mut lines = Vec::new();
     if !picture.nodes.is_empty() {
-        lines.push(
-            Line::of(Tone::Held, HELD)
-                .and(Tone::Aside, " held  ")
-                .and(Tone::Free, FREE)
-                .and(Tone::Aside, " free  ")
-                .and(
-                    Tone::Aside,
-                    format!("{RESERVED} reserved   free/allocatable"),
-                ),
-        );
+        let bars = Line::of(Tone::Held, HELD)
+            .and(Tone::Aside, " held  ")
+            .and(Tone::Free, FREE)
+            .and(Tone::Aside, format!(" free  {RESERVED} reserved  "));
+        lines.extend(wrap(bars, 0, Tone::Aside, "free/allocatable", width));
     }
     for node in &picture.nodes {
         lines.push(Line::default());
@@ -127,9 +124,11 @@ impl Widths {
     fn new(node: &NodePicture, column: usize) -> Self {
         let all = || node.zones.iter().flat_map(shown);
         let label = all().map(|it| it.name.as_str().chars().count()).max();
-        let label = label.unwrap_or(0).min(column / 3);
         let amounts = all().map(|it| free_of(&it.name, &it.amounts).len()).max();
         let amounts = amounts.unwrap_or(0);
+        // names before long bars
+        let room = column.saturating_sub(1 + 1 + GOOD_BAR + 1 + amounts);
+        let label = label.unwrap_or(0).min(room.max(column / 3));
         let bar = column.saturating_sub(1 + label + 1 + 1 + amounts);
         Self {
             column,

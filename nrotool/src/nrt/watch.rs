@@ -1,6 +1,5 @@
 //! The picture, drawn again whenever something changes.
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use anstream::adapter::strip_str;
@@ -156,7 +155,5 @@ fn show(text: &str, args: &Args) -> anyhow::Result<()> {
     }
     screen += "\x1b[J";
     // the stream for colours would take the moves of the cursor for colours, too
-    let mut out = std::io::stdout();
-    out.write_all(screen.as_bytes())?;
-    Ok(out.flush()?)
+    crate::output::write(std::io::stdout(), &screen)
 }

@@ -12,7 +12,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::eventually;
 
-use crate::stack::Stack;
+use crate::stack::{Stack, assert_nothing_planted};
 
 const WITHIN: Duration = Duration::from_mins(1);
 /// An image that the operator refuses, because a tag may move to another image.
@@ -151,6 +151,7 @@ fn node_is(picture: &Value, node: &str, key: &str, expected: &str) -> bool {
 #[tokio::test]
 async fn each_fault_shows_where_the_documentation_says() {
     let stack = Stack::up().await;
+    stack.plant().await;
     stack.create("aligned", "4").await;
     // more than a node has: the node that gets the policy `best-effort` takes what only no zone has
     stack.create("too-large", "400").await;
@@ -214,12 +215,14 @@ async fn each_fault_shows_where_the_documentation_says() {
     shows(&files, &WRONG_POLICY, &[("NODE", other)]);
     shows(&files, &STANDS_STILL, &[]);
     shows(&files, &DEGRADED, &[("NAME", &name)]);
+    assert_nothing_planted(&files);
 }
 
 #[tokio::test]
 async fn a_scheduler_that_does_not_stay_up_and_a_node_that_is_gone_show_where_the_documentation_says()
  {
     let stack = Stack::up().await;
+    stack.plant().await;
     let pods: Api<Pod> = Api::namespaced(stack.client(), NAMESPACE);
     let of_scheduler = ListParams::default().labels(&format!("app={SCHEDULER}"));
     let mut killed = None;
@@ -280,6 +283,7 @@ async fn a_scheduler_that_does_not_stay_up_and_a_node_that_is_gone_show_where_th
     ];
     shows(&files, &CRASH_LOOP, &names);
     shows(&files, &NODE_GONE, &[]);
+    assert_nothing_planted(&files);
 }
 
 #[test]

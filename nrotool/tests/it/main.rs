@@ -4,6 +4,7 @@
     reason = "what clippy allows in test functions, the code that they share may do too"
 )]
 
+mod catalogue;
 mod checklist;
 mod command_lines;
 mod failed_scenario;

@@ -194,6 +194,19 @@ impl Stack {
         files.find(|(path, _)| path == "errors.txt").unwrap().1
     }
 
+    /// Plants secrets among the objects of the stack, and in a log.
+    pub(crate) async fn plant(&self) {
+        self.create_chatty().await;
+        let metadata = json!({"name": "planted-secret", "namespace": NAMESPACE});
+        let applier = Applier::new(self.client());
+        for object in [
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"plain": PLANTED}}),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"token": PLANTED}}),
+        ] {
+            applier.apply(&object).await.unwrap();
+        }
+    }
+
     /// Creates a pod that writes a secret into its log, ends, and is started again.
     async fn create_chatty(&self) {
         let pod = json!({
@@ -233,10 +246,17 @@ impl Stack {
     }
 }
 
+/// Asserts that nothing of what was planted was collected.
+pub(crate) fn assert_nothing_planted(files: &[(String, String)]) {
+    for (path, text) in files {
+        assert!(!text.contains(PLANTED), "{path}:\n{text}");
+    }
+}
+
 #[tokio::test]
 async fn the_tools_know_a_running_stack() {
     let stack = Stack::up().await;
-    stack.create_chatty().await;
+    stack.plant().await;
     stack.create("aligned", "4").await;
     stack.create("too-large", "40").await;
     // the pod runs, and its exporter has published where
@@ -342,9 +362,7 @@ async fn the_tools_know_a_running_stack() {
         let (_, text) = files.iter().find(|(file, _)| file == path).unwrap();
         assert!(text.contains("DB_PASSWORD=REDACTED"), "{text}");
     }
-    for (path, text) in &files {
-        assert!(!text.contains(PLANTED), "{path}:\n{text}");
-    }
+    assert_nothing_planted(&files);
     let status = format!("namespaces/{NAMESPACE}/pfpstatus");
     for node in topologies.iter().map(ResourceExt::name_any) {
         has(&format!("{status}/resource-topology-exporters/{node}"), "");

@@ -83,3 +83,26 @@ async fn changes_are_seen_as_they_happen() {
         "{told}"
     );
 }
+
+#[tokio::test]
+async fn a_tool_ends_well_when_nobody_reads_on() {
+    let server = Server::start().await.with_definitions().await;
+    server
+        .record(&[
+            node("worker-0", &json!({})),
+            topology("worker-0", &[4, 8], &[]),
+        ])
+        .await;
+    for arguments in [&["nrt"][..], &["nrt", "--watch"], &["lsplatform"]] {
+        let mut child = start(&server, arguments);
+        drop(child.stdout.take());
+        let ended = tokio::time::timeout(WITHIN, child.wait_with_output()).await;
+        let ended = ended.expect("it ends").unwrap();
+        let complaint = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(
+            (ended.status.code(), complaint.as_str()),
+            (Some(0), ""),
+            "{arguments:?}"
+        );
+    }
+}

@@ -64,6 +64,13 @@ async fn the_lease_of_a_dead_run_that_changed_nothing_does_not_block() {
 }
 
 #[tokio::test]
+async fn a_lease_whose_creation_nobody_answered_is_the_runs_own() {
+    let (said, requests) = take(Some(lease("mine", 0, None)), Vec::new()).await;
+    assert_eq!(said, Ok(()));
+    assert_eq!(writes(&requests), [format!("PUT {LEASES}/{NAME}")]);
+}
+
+#[tokio::test]
 async fn a_run_that_renews_its_lease_keeps_others_away() {
     let (said, requests) = take(Some(lease("other", 3, Some("/x/events.jsonl"))), Vec::new()).await;
     let why = said.expect_err("it is alive");

@@ -7,7 +7,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{Api, PostParams};
+use kube::api::Api;
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::Options;
 use crate::context::padding::NUMACELL;
 use crate::context::stack::exporters::daemon_sets;
-use crate::context::{RUN_LABEL, chain, topologies};
+use crate::context::{RUN_LABEL, chain, creation, topologies};
 use crate::images;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::{PollResult, Recorder};
@@ -96,9 +96,7 @@ async fn deploy(
         &format!("create Namespace {name}"),
         Undo::DeleteNamespace { name: name.clone() },
     )?;
-    Api::<Namespace>::all(client.clone())
-        .create(&PostParams::default(), &namespace)
-        .await?;
+    creation::create(&Api::<Namespace>::all(client.clone()), &namespace).await?;
 
     let make = Make {
         options,
@@ -214,9 +212,8 @@ impl Make<'_> {
                 object: reference.clone(),
             },
         )?;
-        Api::<K>::namespaced(self.client.clone(), self.namespace)
-            .create(&PostParams::default(), &object)
-            .await?;
+        let api = Api::<K>::namespaced(self.client.clone(), self.namespace);
+        creation::create(&api, &object).await?;
         Ok(())
     }
 }

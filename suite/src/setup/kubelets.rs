@@ -6,12 +6,12 @@ use api::labels::{HYPERSHIFT_KUBELET_CONFIG, HYPERSHIFT_NODE_POOL};
 use api::names::HYPERSHIFT_CONFIG_NAMESPACE;
 use api::openshift::machine_config::KubeletConfig;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::{Options, connect, install};
-use crate::context::RUN_LABEL;
+use crate::context::{RUN_LABEL, creation};
 use crate::environment::Platform;
 use crate::ledger::ObjectRef;
 use crate::machine_pools;
@@ -98,9 +98,7 @@ async fn configure(
     .map_err(|error| StepError::fail(format!("no KubeletConfig for pool {pool}: {error}")))?;
     let before = machine_pools::configuration(client, pool).await?;
     recorder.plan_creation(&ObjectRef::of(&config))?;
-    Api::<KubeletConfig>::all(client.clone())
-        .create(&PostParams::default(), &config)
-        .await?;
+    creation::create(&Api::<KubeletConfig>::all(client.clone()), &config).await?;
     let limit = options.deadlines.installed;
     machine_pools::rolled_out(recorder, client, pool, &before, limit).await
 }

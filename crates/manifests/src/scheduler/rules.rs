@@ -71,6 +71,15 @@ pub fn cluster_role(lease: &str) -> Vec<PolicyRule> {
     ]
 }
 
+/// Returns the permission to bind claims that wait for their first consumer. The original's deployer gives it (deployer.md 7.2), its operator does not.
+pub fn volume_binding() -> PolicyRule {
+    rule(
+        &[""],
+        &["persistentvolumeclaims", "persistentvolumes"],
+        &["patch"],
+    )
+}
+
 /// Returns the permissions for leader election. Creation is not restricted to the lease's name, because a create request never matches a
 /// resource name (operator.md 10).
 pub fn leader_role(lease: &str) -> Vec<PolicyRule> {

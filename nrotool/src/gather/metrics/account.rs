@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use apply::Cause;
+use apply::{Cause, again, is_unanswered};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::authorization::v1::{
@@ -151,9 +151,10 @@ impl Account {
         let object: K = object.map_err(|error| failed(kube::Error::SerdeError(error)))?;
         // before the request: whoever waits for it may give up, and the object is there all the same
         self.kinds.insert(kind.clone());
-        let created = api.create(&PostParams::default(), &object).await;
+        let params = PostParams::default();
+        let created = again(|| api.create(&params, &object), is_unanswered).await;
         let refused = match &created {
-            // nobody else uses the name: the server had carried out a request whose answer was 504, and the client has sent it again
+            // nobody else uses the name: the server had carried out a request whose answer was lost
             Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(()),
             Err(kube::Error::Api(status)) => (400..500).contains(&status.code),
             _ => false,
@@ -173,7 +174,8 @@ impl Account {
         if !self.kinds.contains(&kind) {
             return Ok(());
         }
-        match api.delete(&self.name, &DeleteParams::default()).await {
+        let params = DeleteParams::default();
+        match again(|| api.delete(&self.name, &params), is_unanswered).await {
             Ok(_) => Ok(()),
             Err(error) => {
                 let source = Cause::from(error);

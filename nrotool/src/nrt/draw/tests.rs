@@ -19,11 +19,21 @@ fn two_zones_are_beside_each_other_on_a_usual_terminal() {
 
 worker-0 policy single-numa-node, scope container
 zone 0                                   zone 1
- cpu          ███░░░░░░░░░░░▒     18/22   cpu          ███░░░░░░░░░░░▒     18/22
+ cpu                 █░░░░░░▒     18/22   cpu                 █░░░░░░▒     18/22
 ";
     let text = plain(&picture, 80);
     let head: Vec<&str> = text.lines().take(4).collect();
     assert_eq!(head, expected.lines().take(4).collect::<Vec<_>>(), "{text}");
+    let row = expected.lines().last().unwrap();
+    assert!(
+        text.lines().any(|line| line == row),
+        "{row} is not in\n{text}"
+    );
+    // a bar makes room for the name
+    assert!(
+        text.contains(" example.com/deviceA ████████       0/5"),
+        "{text}"
+    );
     assert!(text.contains(" default/a/main"), "{text}");
     assert!(text.contains("cpu=4 memory=4Gi"), "{text}");
     assert!(text.contains("…"), "{text}");
@@ -49,7 +59,7 @@ fn zones_fill_the_width(#[case] width: usize, #[case] zones: usize, #[case] expe
 
 #[rstest]
 fn no_line_is_wider_than_the_terminal(
-    #[values(50, 60, 80, 100, 133, 200)] width: usize,
+    #[values(39, 50, 60, 80, 100, 133, 200)] width: usize,
     #[values(1, 2, 8)] zones: usize,
 ) {
     let mut cluster = Cluster::of_zones(zones)

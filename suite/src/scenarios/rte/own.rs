@@ -2,10 +2,10 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, ObjectMeta};
 
 use crate::context::stack::exporters;
-use crate::context::{Context, RUN_LABEL};
+use crate::context::{Context, RUN_LABEL, creation};
 use crate::ledger::ObjectRef;
 use crate::recorder::PollResult;
 use crate::step::StepError;
@@ -74,7 +74,7 @@ pub(super) async fn start(
     };
     ctx.recorder.plan_creation(&ObjectRef::of(&pod))?;
     let pods: Api<Pod> = Api::namespaced(ctx.client(), &namespace);
-    Ok(pods.create(&PostParams::default(), &pod).await?)
+    Ok(creation::create(&pods, &pod).await?)
 }
 
 /// Waits until a pod is in this phase.
