@@ -2,6 +2,7 @@
 
 mod api;
 mod kubelet;
+mod manifests;
 mod scheduler;
 
 /// Records what the real parts of Kubernetes do.
@@ -12,6 +13,8 @@ pub(crate) enum Command {
     Api(api::Args),
     /// Random pod sequences on real kubelets, to `judges/corpus/kubelet`. Needs Linux and root.
     Kubelet(kubelet::Args),
+    /// Nothing: compares the embedded API server with a real one on manifests, valid and with a rule broken each.
+    Manifests(manifests::Args),
     /// Verdicts of a real kube-scheduler's filters on random cases, to `scheduler/corpus`.
     Scheduler(scheduler::Args),
 }
@@ -20,6 +23,7 @@ pub(crate) fn run(what: Command) -> anyhow::Result<()> {
     match what {
         Command::Api(args) => api::run(args),
         Command::Kubelet(args) => kubelet::run(args),
+        Command::Manifests(args) => manifests::run(args),
         Command::Scheduler(args) => scheduler::run(args),
     }
 }

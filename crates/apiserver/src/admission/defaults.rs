@@ -8,6 +8,7 @@ use crate::values::fields::{existing_object, items, set_default};
 
 mod definition;
 mod pod;
+mod unused;
 mod workloads;
 
 pub(crate) use self::workloads::TEMPLATE_GENERATION;
@@ -47,11 +48,26 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
         "persistentvolumeclaims" => {
             set_default(&mut object["status"], "phase", || json!("Pending"));
             set_default(&mut object["spec"], "volumeMode", || json!("Filesystem"));
+            unused::of_claim(&mut object["spec"]);
+        }
+        "leases.coordination.k8s.io" => unused::of_lease(&mut object["spec"]),
+        "resourceclaims.resource.k8s.io" => device_claim(&mut object["spec"]),
+        "resourceclaimtemplates.resource.k8s.io" => device_claim(&mut object["spec"]["spec"]),
+        "resourceslices.resource.k8s.io" => unused::of_slice(&mut object["spec"]),
+        "deviceclasses.resource.k8s.io" => unused::of_class(&mut object["spec"]),
+        "flowschemas.flowcontrol.apiserver.k8s.io" => {
+            set_number(&mut object["spec"], "matchingPrecedence", 1000);
+        }
+        "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io" => priority_level(object),
+        "apiservices.apiregistration.k8s.io" => {
+            if let Some(service) = existing_object(&mut object["spec"], "service") {
+                set_default(service, "port", || json!(443));
+            }
         }
         "endpoints" => {
             for subset in items(&mut object["subsets"]) {
                 for port in items(&mut subset["ports"]) {
-                    set_default(port, "protocol", || json!("TCP"));
+                    protocol(port);
                 }
             }
         }
@@ -61,6 +77,9 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
             }
         }
         "endpointslices.discovery.k8s.io" => {
+            for endpoint in items(&mut object["endpoints"]) {
+                unused::of_endpoint(endpoint);
+            }
             for port in items(&mut object["ports"]) {
                 set_default(port, "name", || json!(""));
                 set_default(port, "protocol", || json!("TCP"));
@@ -108,7 +127,7 @@ fn service(object: &mut Value) {
     set_default(spec, "type", || json!("ClusterIP"));
     if let Some(ports) = spec.get_mut("ports") {
         for port in items(ports) {
-            set_default(port, "protocol", || json!("TCP"));
+            protocol(port);
             if port["targetPort"] == 0 || port["targetPort"] == "" || port["targetPort"].is_null() {
                 port["targetPort"] = port["port"].clone();
             }
@@ -126,6 +145,67 @@ fn service(object: &mut Value) {
     }
     if kind == "LoadBalancer" {
         set_default(spec, "allocateLoadBalancerNodePorts", || json!(true));
+    }
+}
+
+/// Gives a port the usual protocol if it has none.
+fn protocol(port: &mut Value) {
+    if port["protocol"].as_str().is_none_or(str::is_empty) {
+        port["protocol"] = json!("TCP");
+    }
+}
+
+/// Sets a number that is missing or zero.
+fn set_number(object: &mut Value, field: &str, number: i64) {
+    if object[field].as_i64().unwrap_or_default() == 0 {
+        object[field] = json!(number);
+    }
+}
+
+/// Fills in how many devices the requests of a claim are for.
+fn device_claim(spec: &mut Value) {
+    let Some(devices) = existing_object(spec, "devices") else {
+        return;
+    };
+    let Some(requests) = devices.get_mut("requests") else {
+        return;
+    };
+    for request in items(requests) {
+        if let Some(exactly) = existing_object(request, "exactly") {
+            device_request(exactly);
+        }
+        if let Some(parts) = request.get_mut("firstAvailable") {
+            items(parts).for_each(device_request);
+        }
+    }
+}
+
+fn device_request(request: &mut Value) {
+    unused::of_request(request);
+    if request["allocationMode"].as_str().is_none_or(str::is_empty) {
+        request["allocationMode"] = json!("ExactCount");
+    }
+    if request["allocationMode"] == "ExactCount" {
+        set_number(request, "count", 1);
+    }
+}
+
+fn priority_level(object: &mut Value) {
+    let spec = &mut object["spec"];
+    for (kind, shares) in [("exempt", 0), ("limited", 30)] {
+        if let Some(part) = existing_object(spec, kind) {
+            set_default(part, "nominalConcurrencyShares", || json!(shares));
+            set_default(part, "lendablePercent", || json!(0));
+        }
+    }
+    let Some(limited) = existing_object(spec, "limited") else {
+        return;
+    };
+    let response = existing_object(limited, "limitResponse");
+    if let Some(queuing) = response.and_then(|response| existing_object(response, "queuing")) {
+        set_number(queuing, "handSize", 8);
+        set_number(queuing, "queues", 64);
+        set_number(queuing, "queueLengthLimit", 50);
     }
 }
 

@@ -10,20 +10,39 @@ use crate::failure::Cause;
 use crate::registry::Resource;
 use crate::storage::DEFINITIONS;
 
+mod addresses;
+mod affinity;
+mod aggregation;
+mod autoscaling;
+mod certificates;
 mod change;
 mod checks;
 mod clients;
+mod container;
 pub(crate) mod custom;
 pub(crate) mod definitions;
+mod devices;
 mod diff;
+mod endpoints;
+mod events;
+mod fields;
+mod flow;
 mod internal;
+mod jobs;
 mod kinds;
+mod limits;
 pub(crate) mod meta;
 pub(crate) mod names;
+mod network;
 mod pod;
 mod policies;
+mod probes;
 mod resize;
 mod resources;
+mod security;
+mod service;
+mod storage;
+mod volumes;
 pub(crate) mod warnings;
 mod webhooks;
 mod workloads;
@@ -36,8 +55,34 @@ pub(crate) fn of_new(resource: &Resource, object: &Value) -> Vec<Cause> {
         causes.extend(definitions::of_new(object));
     } else if resource.custom.is_none() {
         contents(resource, object, &mut causes);
+        of_new_only(resource, object, &mut causes);
     }
     causes
+}
+
+/// Checks what a change may leave as it is, because an object of old may have it.
+fn of_new_only(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
+    let spec = &object["spec"];
+    match resource.storage.as_str() {
+        "pods" => pod::of_new(object, causes),
+        "controllerrevisions.apps" => kinds::new_revision(object, causes),
+        "events" => events::of_new(resource, object, causes),
+        "statefulsets.apps" => workloads::new_stateful_set(spec, causes),
+        "volumeattachments.storage.k8s.io" => storage::new_attachment(spec, causes),
+        _ => {}
+    }
+}
+
+/// Returns whether a change of an object is only looked at for what must stay: the rest cannot be changed.
+fn is_fixed(resource: &Resource) -> bool {
+    [
+        "ipaddresses.networking.k8s.io",
+        "priorityclasses.scheduling.k8s.io",
+        "resourceclaims.resource.k8s.io",
+        "resourceclaimtemplates.resource.k8s.io",
+        "servicecidrs.networking.k8s.io",
+    ]
+    .contains(&resource.storage.as_str())
 }
 
 /// Returns what is wrong with a change of an object.
@@ -59,7 +104,8 @@ pub(crate) fn of_change(
     if subresource.is_empty() {
         change::before_contents(resource, before, object, &mut causes);
     }
-    if before["spec"] != object["spec"] || resource.subresource("status").is_none() {
+    let is_changed = before["spec"] != object["spec"] || resource.subresource("status").is_none();
+    if is_changed && !is_fixed(resource) {
         contents(resource, object, &mut causes);
     }
     match (resource.storage.as_str(), subresource) {
@@ -76,26 +122,54 @@ pub(crate) fn of_change(
 fn contents(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
     match resource.storage.as_str() {
-        "pods" => pod::check(spec, "spec", causes),
-        "podtemplates" => pod::check(&object["template"]["spec"], "template.spec", causes),
+        "pods" => pod::of_pod(object, causes),
+        "podtemplates" => workloads::template(&object["template"], "template", causes),
         "deployments.apps"
         | "replicasets.apps"
         | "daemonsets.apps"
         | "statefulsets.apps"
         | "replicationcontrollers" => workloads::check(resource, object, causes),
-        "jobs.batch" => workloads::job(spec, "spec", causes),
-        "cronjobs.batch" => workloads::cron_job(spec, causes),
-        "services" => kinds::service(spec, causes),
+        "jobs.batch" => jobs::job(object, causes),
+        "cronjobs.batch" => jobs::cron_job(spec, causes),
+        "services" => service::check(spec, causes),
         "secrets" => kinds::secret(object, causes),
         "configmaps" => kinds::config_map(object, causes),
         "leases.coordination.k8s.io" => kinds::lease(spec, causes),
-        "events" => kinds::event(resource, object, causes),
-        "resourcequotas" => kinds::quota(spec, causes),
+        "namespaces" => meta::namespace(spec, causes),
+        "events" => events::check(resource, object, causes),
+        "resourcequotas" => limits::quota(spec, causes),
+        "limitranges" => limits::range(spec, causes),
+        "controllerrevisions.apps" => kinds::revision(object, causes),
+        "deviceclasses.resource.k8s.io" => devices::class(spec, causes),
+        "resourceclaims.resource.k8s.io" => devices::claim(spec, "spec", causes),
+        "resourceclaimtemplates.resource.k8s.io" => {
+            devices::claim(&spec["spec"], "spec.spec", causes)
+        }
+        "resourceslices.resource.k8s.io" => devices::slice(spec, causes),
+        "certificatesigningrequests.certificates.k8s.io" => certificates::check(spec, causes),
+        "apiservices.apiregistration.k8s.io" => aggregation::api_service(object, causes),
+        "flowschemas.flowcontrol.apiserver.k8s.io" => flow::schema(object, causes),
+        "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io" => flow::level(object, causes),
+        "endpoints" => endpoints::check(object, causes),
+        "endpointslices.discovery.k8s.io" => endpoints::slice(object, causes),
+        "ingresses.networking.k8s.io" => network::ingress(spec, causes),
+        "ingressclasses.networking.k8s.io" => network::ingress_class(spec, causes),
+        "ipaddresses.networking.k8s.io" => network::ip_address(spec, causes),
+        "servicecidrs.networking.k8s.io" => network::service_cidr(spec, causes),
+        "horizontalpodautoscalers.autoscaling" => autoscaling::check(spec, causes),
+        "persistentvolumes" => storage::volume(spec, causes),
+        "persistentvolumeclaims" => storage::claim(spec, "spec", causes),
+        "volumeattachments.storage.k8s.io" => storage::attachment(spec, causes),
+        "volumeattributesclasses.storage.k8s.io" => storage::attributes_class(object, causes),
+        "csidrivers.storage.k8s.io" => storage::driver(spec, causes),
+        "csinodes.storage.k8s.io" => storage::node_drivers(spec, causes),
+        "csistoragecapacities.storage.k8s.io" => storage::room(object, causes),
+        "runtimeclasses.node.k8s.io" => kinds::runtime_class(object, causes),
         "poddisruptionbudgets.policy" => kinds::budget(spec, causes),
         "nodes" => kinds::node(object, causes),
         "priorityclasses.scheduling.k8s.io" => kinds::priority_class(object, causes),
-        "storageclasses.storage.k8s.io" => kinds::storage_class(object, causes),
-        "networkpolicies.networking.k8s.io" => kinds::network_policy(spec, causes),
+        "storageclasses.storage.k8s.io" => storage::class(object, causes),
+        "networkpolicies.networking.k8s.io" => network::network_policy(spec, causes),
         "roles.rbac.authorization.k8s.io" => kinds::rules(object, true, causes),
         "clusterroles.rbac.authorization.k8s.io" => kinds::rules(object, false, causes),
         "rolebindings.rbac.authorization.k8s.io"

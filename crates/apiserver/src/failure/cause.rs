@@ -40,6 +40,15 @@ impl Cause {
         }
     }
 
+    /// Makes the cause for a field whose value is not shown.
+    pub(crate) fn invalid_without_value(field: impl Into<String>, detail: &str) -> Self {
+        Self {
+            reason: "FieldValueInvalid",
+            message: format!("Invalid value: {detail}"),
+            field: field.into(),
+        }
+    }
+
     /// Replaces the value in the message, where the server does not write it as JSON.
     pub(crate) fn with_value(mut self, written: &str) -> Self {
         if let Some((_, detail)) = self

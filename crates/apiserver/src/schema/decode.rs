@@ -51,6 +51,18 @@ impl Reader {
             self.mistyped(schema, value, path, owner);
             return;
         }
+        if let Some(number) = value.as_i64().filter(|_| is_too_large(schema, value)) {
+            let place = go_field(path, owner);
+            self.undecodable(|| {
+                format!("json: cannot unmarshal number {number} into {place} of type int32")
+            });
+            return;
+        }
+        if schema.format() == "byte"
+            && let Some(at) = value.as_str().and_then(illegal_base64)
+        {
+            self.undecodable(|| format!("illegal base64 data at input byte {at}"));
+        }
         if schema.format() == "date-time"
             && let Some(text) = value.as_str()
         {
@@ -97,28 +109,19 @@ impl Reader {
     }
 
     fn mistyped(&mut self, schema: Node<'_>, value: &Value, path: &str, owner: &str) {
-        let wanted = match (schema.kind(), schema.format()) {
-            ("boolean", _) => "bool".to_owned(),
-            ("integer", "") => "int64".to_owned(),
-            ("integer", format) => format.to_owned(),
-            ("object", _)
-                if schema
-                    .additional()
-                    .is_some_and(|values| values.type_is("string")) =>
-            {
-                "map[string]string".to_owned()
-            }
-            ("object", _) if !schema.type_name().is_empty() => schema.type_name().to_owned(),
-            (kind, _) => kind.to_owned(),
+        let given = match type_of(value) {
+            "boolean" => "bool",
+            "integer" => "number",
+            other => other,
         };
         self.undecodable(|| {
+            if schema.format() == "date-time" {
+                return format!("json: cannot unmarshal {given} into Go value of type string");
+            }
             format!(
-                "json: cannot unmarshal {} into Go struct field {owner}.{path} of type {wanted}",
-                match type_of(value) {
-                    "boolean" => "bool",
-                    "integer" => "number",
-                    other => other,
-                }
+                "json: cannot unmarshal {given} into {} of type {}",
+                go_field(path, owner),
+                go_type(schema)
             )
         });
     }
@@ -126,6 +129,71 @@ impl Reader {
     fn undecodable(&mut self, text: impl FnOnce() -> String) {
         self.found.undecodable.get_or_insert_with(text);
     }
+}
+
+/// Returns a field as Go's decoder names it: with the structure that has it, and without the places in lists.
+fn go_field(path: &str, owner: &str) -> String {
+    let mut shown = String::new();
+    let mut outside = true;
+    for letter in path.chars() {
+        match letter {
+            '[' => outside = false,
+            ']' => outside = true,
+            letter if outside => shown.push(letter),
+            _ => {}
+        }
+    }
+    format!("Go struct field {owner}.{shown}")
+}
+
+/// Returns the type of a value in Go, as far as the schema tells: texts have types of their own there, which no schema knows.
+fn go_type(schema: Node<'_>) -> String {
+    match (schema.kind(), schema.format()) {
+        ("boolean", _) => "bool".to_owned(),
+        ("integer", "") => "int64".to_owned(),
+        ("integer", format) => format.to_owned(),
+        ("string", "byte") => "[]uint8".to_owned(),
+        ("array", _) => schema.items().map_or_else(
+            || "array".to_owned(),
+            |items| format!("[]{}", go_type(items)),
+        ),
+        ("object", _) if !schema.type_name().is_empty() => {
+            let mut parts = schema.full_name().rsplit('.');
+            let (name, package) = (parts.next(), parts.next());
+            format!(
+                "{}.{}",
+                package.unwrap_or_default(),
+                name.unwrap_or_default()
+            )
+        }
+        ("object", _) => match schema.additional() {
+            Some(values) if values.is_quantity() => "v1.ResourceList".to_owned(),
+            Some(values) => format!("map[string]{}", go_type(values)),
+            None => "object".to_owned(),
+        },
+        (kind, _) => kind.to_owned(),
+    }
+}
+
+/// Returns whether a number does not fit where 32 bits are.
+fn is_too_large(schema: Node<'_>, value: &Value) -> bool {
+    let is_small = schema.format() == "int32" || schema.is_int_or_string();
+    is_small
+        && value
+            .as_i64()
+            .is_some_and(|number| i32::try_from(number).is_err())
+}
+
+/// Returns the first place where a text is not base64.
+fn illegal_base64(text: &str) -> Option<usize> {
+    use base64::Engine as _;
+    let error = base64::prelude::BASE64_STANDARD.decode(text).err()?;
+    Some(match error {
+        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => {
+            at
+        }
+        _ => text.len(),
+    })
 }
 
 fn has_type(schema: Node<'_>, value: &Value) -> bool {

@@ -47,9 +47,39 @@ pub(super) fn json_response(code: u16, body: &Value, warnings: &[String]) -> Res
     respond_with(code, "application/json", text, warnings)
 }
 
+/// Most letters of all warnings together; beyond, each is shortened, and those that then come too late are left out, as by a real server.
+const MOST_LETTERS: usize = 4096;
+/// Most letters of a warning that is shortened.
+const SHORT: usize = 256;
+
+/// Returns the warnings as they are sent: each once, and not too many.
+fn sent(warnings: &[String]) -> Vec<String> {
+    let mut seen = std::collections::HashSet::new();
+    let once: Vec<&String> = warnings
+        .iter()
+        .filter(|warning| !warning.is_empty() && seen.insert(*warning))
+        .collect();
+    let letters = |text: &str| text.chars().count();
+    let total: usize = once.iter().map(|warning| letters(warning)).sum();
+    if total <= MOST_LETTERS {
+        return once.into_iter().cloned().collect();
+    }
+    let mut written = 0;
+    let short = once
+        .into_iter()
+        .map(|warning| -> String { warning.chars().take(SHORT).collect() });
+    short
+        .take_while(|warning| {
+            let fits = written < MOST_LETTERS;
+            written += letters(warning);
+            fits
+        })
+        .collect()
+}
+
 /// Adds the warnings to the headers.
 pub(super) fn warn(headers: &mut header::HeaderMap, warnings: &[String]) {
-    for warning in warnings {
+    for warning in sent(warnings) {
         let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = header::HeaderValue::from_str(&format!("299 - \"{text}\"")) {
             headers.append(header::WARNING, value);
@@ -74,4 +104,21 @@ pub(super) fn respond_with(
     );
     warn(headers, warnings);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_warnings_do_not_outgrow_the_headers_of_an_answer() {
+        let few = ["a".to_owned(), "b".to_owned(), "a".to_owned()];
+        assert_eq!(sent(&few), ["a", "b"]);
+        let many: Vec<String> = (0..200)
+            .map(|at| format!("{at}{}", "x".repeat(300)))
+            .collect();
+        let sent = sent(&many);
+        assert_eq!(sent.len(), MOST_LETTERS / SHORT);
+        assert!(sent.iter().all(|warning| warning.chars().count() == SHORT));
+    }
 }

@@ -50,7 +50,49 @@ pub(super) fn allocate(
     if kind == "NodePort" || kind == "LoadBalancer" {
         node_ports(state, object)?;
     }
+    if kind == "LoadBalancer" && object["spec"]["externalTrafficPolicy"] == "Local" {
+        health_port(state, object, before);
+    }
     Ok(())
+}
+
+/// Gives a service the port at which nodes tell whether they have a pod of it.
+fn health_port(state: &State, object: &mut Value, before: Option<&Value>) {
+    const FIELD: &str = "healthCheckNodePort";
+    if object["spec"][FIELD].as_u64().unwrap_or_default() != 0 {
+        return;
+    }
+    let kept = before.map(|before| before["spec"][FIELD].clone());
+    if let Some(kept) = kept.filter(|kept| kept.as_u64().is_some_and(|port| port != 0)) {
+        object["spec"][FIELD] = kept;
+        return;
+    }
+    let taken: HashSet<u64> = state
+        .list("services", "")
+        .map(|(_, service)| &**service)
+        .chain([&*object])
+        .flat_map(|service| {
+            let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+            let ports = ports.map(|port| &port["nodePort"]);
+            ports
+                .chain([&service["spec"][FIELD]])
+                .filter_map(Value::as_u64)
+        })
+        .collect();
+    let start = usize::from(draws::id().as_bytes()[0]);
+    if let Some(port) = free_port(start, &taken) {
+        object["spec"][FIELD] = json!(port);
+    }
+}
+
+/// Returns a node port that nobody has, looking from a place on.
+fn free_port(start: usize, taken: &HashSet<u64>) -> Option<u64> {
+    NODE_PORTS
+        .map(u64::from)
+        .cycle()
+        .skip(start * 8)
+        .take(NODE_PORTS.len())
+        .find(|number| !taken.contains(number))
 }
 
 fn keep(object: &mut Value, before: &Value) {
@@ -100,14 +142,16 @@ fn address(state: &State, object: &mut Value) -> Result<(), Failure> {
             let taken = state
                 .list("services", "")
                 .any(|(key, other)| !own(key, object) && other["spec"]["clusterIP"] == *address);
-            let within = address
-                .parse::<Ipv4Addr>()
+            let parsed = address.parse::<Ipv4Addr>();
+            let within = parsed
+                .as_ref()
                 .is_ok_and(|address| address.octets()[..2] == RANGE);
             let why = if taken {
                 "provided IP is already allocated"
-            } else if !within {
+            } else if parsed.is_ok() && !within {
                 "the provided network does not match the current range"
             } else {
+                // that it is no address is for the validation
                 ""
             };
             if !why.is_empty() {
@@ -171,11 +215,12 @@ fn node_ports(state: &State, object: &mut Value) -> Result<(), Failure> {
         .flat_map(|(_, service)| service["spec"]["ports"].as_array().into_iter().flatten())
         .filter_map(|port| port["nodePort"].as_u64())
         .collect();
+    let others = taken.clone();
     let mut ports = object["spec"]["ports"].take();
     let mut refused = None;
     for (index, port) in ports.as_array_mut().into_iter().flatten().enumerate() {
         match port["nodePort"].as_u64() {
-            Some(number) if !taken.insert(number) => {
+            Some(number) if others.contains(&number) => {
                 refused.get_or_insert_with(|| {
                     (
                         index,
@@ -191,16 +236,11 @@ fn node_ports(state: &State, object: &mut Value) -> Result<(), Failure> {
                     "provided port is not in the valid range. The range of valid ports is 30000-32767",
                 ));
             }
-            Some(_) => {}
+            // that a service has one twice is for the validation
+            Some(number) => drop(taken.insert(number)),
             None => {
                 let start = usize::from(draws::id().as_bytes()[0]);
-                let free = NODE_PORTS
-                    .map(u64::from)
-                    .cycle()
-                    .skip(start * 8)
-                    .take(NODE_PORTS.len())
-                    .find(|number| !taken.contains(number));
-                if let Some(number) = free {
+                if let Some(number) = free_port(start, &taken) {
                     taken.insert(number);
                     port["nodePort"] = json!(number);
                 }

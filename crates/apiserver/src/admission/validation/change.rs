@@ -1,11 +1,15 @@
 //! Changes that are not allowed.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::checks::text;
-use super::internal;
+use super::{events, internal, network};
 use crate::failure::Cause;
 use crate::registry::Resource;
+use crate::values::fields::copy;
+use crate::values::quantity;
 
 const IMMUTABLE_DATA: &str = "field is immutable when `immutable` is set";
 const IMMUTABLE: &str = "field is immutable";
@@ -84,7 +88,10 @@ pub(super) fn after_contents(
                     "may not change once set",
                 ));
             }
+            balancer(old, new, causes);
         }
+        "events" => events::of_change(resource, before, object, causes),
+        "csinodes.storage.k8s.io" => node_drivers(old, new, causes),
         "secrets" | "configmaps" => immutable_data(before, object, causes),
         "nodes" => {
             let had = old["podCIDRs"]
@@ -105,20 +112,68 @@ pub(super) fn after_contents(
             }
         }
         "storageclasses.storage.k8s.io" => {
-            for field in [
-                "provisioner",
-                "parameters",
-                "reclaimPolicy",
-                "volumeBindingMode",
-            ] {
-                if before[field] != object[field] {
-                    causes.push(Cause::forbidden(
-                        field,
-                        &format!("updates to {field} are forbidden."),
-                    ));
-                }
+            for field in ["parameters", "provisioner", "reclaimPolicy"] {
+                forbidden(before, object, field, causes);
+            }
+            let field = "volumeBindingMode";
+            immutable(&before[field], &object[field], field, causes);
+        }
+        "volumeattributesclasses.storage.k8s.io" => {
+            for field in ["driverName", "parameters"] {
+                forbidden(before, object, field, causes);
             }
         }
+        "csidrivers.storage.k8s.io" => {
+            for (field, shown) in [
+                ("attachRequired", "attachedRequired"),
+                ("volumeLifecycleModes", "volumeLifecycleModes"),
+            ] {
+                immutable(&old[field], &new[field], &format!("spec.{shown}"), causes);
+            }
+        }
+        "csistoragecapacities.storage.k8s.io" => {
+            for field in ["nodeTopology", "storageClassName"] {
+                immutable(&before[field], &object[field], field, causes);
+            }
+        }
+        "controllerrevisions.apps" => {
+            immutable(&before["data"], &object["data"], "data", causes);
+        }
+        "endpointslices.discovery.k8s.io" => {
+            let field = "addressType";
+            immutable(&before[field], &object[field], field, causes);
+        }
+        "ingressclasses.networking.k8s.io" => {
+            immutable(
+                &old["controller"],
+                &new["controller"],
+                "spec.controller",
+                causes,
+            );
+        }
+        "ipaddresses.networking.k8s.io" => {
+            immutable(
+                &old["parentRef"],
+                &new["parentRef"],
+                "spec.parentRef",
+                causes,
+            );
+        }
+        "servicecidrs.networking.k8s.io" => service_ranges(old, new, causes),
+        "resourcequotas" => {
+            let scopes = |spec: &Value| -> BTreeSet<String> {
+                let scopes = spec["scopes"].as_array().into_iter().flatten();
+                scopes.map(|scope| text(scope).to_owned()).collect()
+            };
+            if scopes(old) != scopes(new) {
+                causes.push(Cause::invalid("spec.scopes", &new["scopes"], IMMUTABLE));
+            }
+        }
+        "persistentvolumes" => volume(old, new, causes),
+        "resourceclaims.resource.k8s.io"
+        | "resourceclaimtemplates.resource.k8s.io"
+        | "volumeattachments.storage.k8s.io" => immutable(old, new, "spec", causes),
+        "persistentvolumeclaims" => claim(before, object, causes),
         "runtimeclasses.node.k8s.io" => {
             immutable(&before["handler"], &object["handler"], "handler", causes);
         }
@@ -126,9 +181,143 @@ pub(super) fn after_contents(
     }
 }
 
+/// Refuses another value of a field, in the words of the kinds of storage.
+fn forbidden(before: &Value, object: &Value, field: &str, causes: &mut Vec<Cause>) {
+    if before[field] != object[field] {
+        let why = format!("updates to {field} are forbidden.");
+        causes.push(Cause::forbidden(field, &why));
+    }
+}
+
+/// Checks that the ranges of addresses stay; one of the other family may come.
+fn service_ranges(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    let empty = Vec::new();
+    let (was, is) = (
+        old["cidrs"].as_array().unwrap_or(&empty),
+        new["cidrs"].as_array().unwrap_or(&empty),
+    );
+    let grows = was.len() == 1 && is.len() == 2;
+    if was.len() != is.len() && !grows {
+        causes.push(Cause::invalid("spec.cidrs", &new["cidrs"], IMMUTABLE));
+        return;
+    }
+    for (index, (was, is)) in was.iter().zip(is).enumerate() {
+        immutable(was, is, &format!("spec.cidrs[{index}]"), causes);
+    }
+    if grows {
+        network::service_cidr(new, causes);
+    }
+}
+
+/// Checks that what is behind a volume stays.
+fn volume(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    let source = |spec: &Value| {
+        let mut fields = spec.as_object().cloned().unwrap_or_default();
+        for field in [
+            "accessModes",
+            "capacity",
+            "claimRef",
+            "mountOptions",
+            "nodeAffinity",
+            "persistentVolumeReclaimPolicy",
+            "storageClassName",
+            "volumeAttributesClassName",
+            "volumeMode",
+        ] {
+            fields.remove(field);
+        }
+        fields
+    };
+    if source(old) != source(new) {
+        let why = "spec.persistentvolumesource is immutable after creation";
+        causes.push(Cause::forbidden("spec.persistentvolumesource", why));
+    }
+    immutable(&old["volumeMode"], &new["volumeMode"], "volumeMode", causes);
+    let affinity = "nodeAffinity";
+    if !old[affinity].is_null() {
+        immutable(&old[affinity], &new[affinity], affinity, causes);
+    }
+    let class = "volumeAttributesClassName";
+    if !old[class].is_null() && new[class].is_null() {
+        let why = "update from non-nil value to nil is forbidden";
+        causes.push(Cause::forbidden(format!("spec.{class}"), why));
+    }
+}
+
+/// Checks that a claim stays; its volume may be named once, and while it is bound it may grow.
+fn claim(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
+    let mut fixed = (before["spec"].clone(), object["spec"].clone());
+    if text(&fixed.0["volumeName"]).is_empty() {
+        copy(&object["spec"], &mut fixed.0, "volumeName");
+    }
+    if fixed.0["storageClassName"].is_null() && !fixed.1["storageClassName"].is_null() {
+        copy(&before["spec"], &mut fixed.1, "storageClassName");
+    }
+    let amount =
+        |object: &Value| quantity::amount(&object["spec"]["resources"]["requests"]["storage"]);
+    if object["status"]["phase"] == "Bound" {
+        fixed.1["resources"]["requests"]["storage"] =
+            before["spec"]["resources"]["requests"]["storage"].clone();
+        copy(&before["spec"], &mut fixed.1, "volumeAttributesClassName");
+    }
+    if fixed.0 != fixed.1 {
+        let difference = internal::difference_of("PersistentVolumeClaimSpec", &fixed.0, &fixed.1);
+        let why = format!(
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{difference}"
+        );
+        causes.push(Cause::forbidden("spec", &why));
+    }
+    let has = quantity::amount(&before["status"]["capacity"]["storage"]);
+    if amount(object) < amount(before) && amount(object) <= has {
+        let why = "field can not be less than status.capacity";
+        causes.push(Cause::forbidden("spec.resources.requests.storage", why));
+    }
+    let mode = |object: &Value| object["spec"]["volumeMode"].clone();
+    immutable(&mode(before), &mode(object), "volumeMode", causes);
+}
+
 fn immutable(old: &Value, new: &Value, path: &str, causes: &mut Vec<Cause>) {
     if old != new {
         causes.push(Cause::invalid(path, new, IMMUTABLE));
+    }
+}
+
+/// Checks what must stay of a service that a load balancer is for.
+fn balancer(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    if old["type"] != "LoadBalancer" || new["type"] != "LoadBalancer" {
+        return;
+    }
+    let is_local = |spec: &Value| spec["externalTrafficPolicy"] == "Local";
+    let (was, is) = (&old["healthCheckNodePort"], &new["healthCheckNodePort"]);
+    let both = is_local(old) && is_local(new);
+    if both && is.as_i64().unwrap_or_default() != 0 && was != is {
+        causes.push(Cause::forbidden("spec.healthCheckNodePort", IMMUTABLE));
+    }
+    let class = &new["loadBalancerClass"];
+    if old["loadBalancerClass"] != *class {
+        let why = "may not change once set";
+        causes.push(Cause::invalid("spec.loadBalancerClass", class, why));
+    }
+}
+
+/// Checks that the drivers of a node stay, but for how many volumes they can attach.
+fn node_drivers(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    let drivers = |spec: &Value| spec["drivers"].as_array().cloned().unwrap_or_default();
+    for was in drivers(old) {
+        for is in drivers(new).iter().filter(|is| is["name"] == was["name"]) {
+            let fields = ["nodeID", "topologyKeys"];
+            if fields.iter().all(|field| was[*field] == is[*field]) {
+                continue;
+            }
+            let written = format!(
+                "{{\"Name\":{},\"NodeID\":{},\"TopologyKeys\":{},\"Allocatable\":null}}",
+                is["name"],
+                json!(text(&is["nodeID"])),
+                is["topologyKeys"]
+            );
+            let cause = Cause::invalid("spec.drivers", &Value::Null, IMMUTABLE);
+            causes.push(cause.with_value(&written));
+        }
     }
 }
 

@@ -17,16 +17,59 @@ static STRUCTURES: LazyLock<Map<String, Value>> = LazyLock::new(|| {
 
 /// Returns the difference of two specifications of a pod.
 pub(super) fn difference(before: &Value, after: &Value) -> String {
-    diff::unified(&shown(before), &shown(after))
+    difference_of("PodSpec", before, after)
 }
 
-/// Returns a specification as lines of indented JSON.
-fn shown(spec: &Value) -> Vec<String> {
+/// Returns the difference of two structures.
+pub(super) fn difference_of(structure: &str, before: &Value, after: &Value) -> String {
+    diff::unified(&lines(structure, before), &lines(structure, after))
+}
+
+/// Writes a structure in one line, as messages show it.
+pub(super) fn written(structure: &str, value: &Value) -> String {
+    let lines = lines(structure, value).into_iter();
+    let compact = |line: String| line.trim().replacen("\": ", "\":", 1);
+    lines.map(compact).collect()
+}
+
+/// Writes a selector of labels in one line, with its fields in the order of its type.
+pub(super) fn selector(selector: &Value) -> String {
+    let mut parts = Vec::new();
+    let filled = |value: &Value| match value {
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        _ => false,
+    };
+    if filled(&selector["matchLabels"]) {
+        parts.push(format!("\"matchLabels\":{}", selector["matchLabels"]));
+    }
+    if filled(&selector["matchExpressions"]) {
+        let of = |expression: &Value| {
+            let text = |field: &str| Value::from(expression[field].as_str().unwrap_or_default());
+            let (key, operator) = (text("key"), text("operator"));
+            let values = match &expression["values"] {
+                values if filled(values) => format!(",\"values\":{values}"),
+                _ => String::new(),
+            };
+            format!("{{\"key\":{key},\"operator\":{operator}{values}}}")
+        };
+        let all = selector["matchExpressions"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        let all: Vec<String> = all.map(of).collect();
+        parts.push(format!("\"matchExpressions\":[{}]", all.join(",")));
+    }
+    format!("{{{}}}", parts.join(","))
+}
+
+/// Returns a structure as lines of indented JSON.
+fn lines(structure: &str, value: &Value) -> Vec<String> {
     let mut writer = Writer {
-        spec,
+        spec: value,
         text: String::new(),
     };
-    writer.value("#PodSpec", spec, 0);
+    writer.value(&format!("#{structure}"), value, 0);
     writer
         .text
         .lines()
@@ -152,7 +195,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_shown_as_what_it_is_without_a_value() {
-        let lines = shown(
+        let lines = lines(
+            "PodSpec",
             &json!({"containers": [{"name": "c"}], "hostNetwork": true, "securityContext": {}}),
         )
         .concat();

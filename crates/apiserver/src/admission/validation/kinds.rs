@@ -1,73 +1,19 @@
 //! Kinds with only a few checks.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as STANDARD;
 use serde_json::{Value, json};
 
-use super::checks::{indexed, not_negative, one_of, text};
-use super::names;
+use super::checks::{
+    at_most_all, filled, indexed, label_selector, not_negative, number_or_percent, one_of, text,
+    wrong,
+};
 use super::pod::EFFECTS;
+use super::{addresses, meta, names, pod, resources};
 use crate::failure::Cause;
-use crate::registry::Resource;
-use crate::values::quantity;
 
 /// Highest priority that users may set.
 const HIGHEST_PRIORITY: i64 = 1_000_000_000;
-
-pub(super) fn service(spec: &Value, causes: &mut Vec<Cause>) {
-    let kind = text(&spec["type"]);
-    let headless = spec["clusterIP"] == "None";
-    let no_ports = spec["ports"].as_array().is_none_or(Vec::is_empty);
-    if no_ports && !headless && kind != "ExternalName" {
-        causes.push(Cause::required("spec.ports", ""));
-    }
-    if kind == "ExternalName" && text(&spec["externalName"]).is_empty() {
-        causes.push(Cause::required("spec.externalName", ""));
-    }
-    let several = spec["ports"].as_array().is_some_and(|list| list.len() > 1);
-    let mut seen = std::collections::HashSet::new();
-    for (at, port) in indexed(&spec["ports"], "spec.ports") {
-        let name = text(&port["name"]);
-        let at_name = format!("{at}.name");
-        if name.is_empty() {
-            if several {
-                causes.push(Cause::required(at_name, ""));
-            }
-        } else {
-            let wrong = names::label(name).into_iter();
-            causes.extend(wrong.map(|why| Cause::invalid(at_name.clone(), &json!(name), &why)));
-            if !seen.insert(name) {
-                causes.push(Cause::duplicate(at_name, &json!(name)));
-            }
-        }
-        if !port["port"]
-            .as_i64()
-            .is_some_and(|port| (1..=65535).contains(&port))
-        {
-            causes.push(Cause::invalid(
-                format!("{at}.port"),
-                &port["port"],
-                "must be between 1 and 65535, inclusive",
-            ));
-        }
-        one_of(
-            &port["protocol"],
-            &["SCTP", "TCP", "UDP"],
-            &format!("{at}.protocol"),
-            causes,
-        );
-    }
-    one_of(
-        &spec["sessionAffinity"],
-        &["ClientIP", "None"],
-        "spec.sessionAffinity",
-        causes,
-    );
-    one_of(
-        &spec["type"],
-        &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
-        "spec.type",
-        causes,
-    );
-}
 
 pub(super) fn secret(object: &Value, causes: &mut Vec<Cause>) {
     keys(&object["data"], "data", causes);
@@ -81,9 +27,20 @@ pub(super) fn secret(object: &Value, causes: &mut Vec<Cause>) {
             need("tls.crt", causes);
             need("tls.key", causes);
         }
-        "kubernetes.io/dockerconfigjson" => need(".dockerconfigjson", causes),
-        "kubernetes.io/dockercfg" => need(".dockercfg", causes),
-        "kubernetes.io/ssh-auth" => need("ssh-privatekey", causes),
+        "kubernetes.io/dockerconfigjson" => docker(object, ".dockerconfigjson", causes),
+        "kubernetes.io/dockercfg" => docker(object, ".dockercfg", causes),
+        "kubernetes.io/ssh-auth" => {
+            if !filled(&object["data"]["ssh-privatekey"]) {
+                causes.push(Cause::required("data[ssh-privatekey]", ""));
+            }
+        }
+        "kubernetes.io/basic-auth" => {
+            let has = |field: &str| object["data"].get(field).is_some();
+            if !has("username") && !has("password") {
+                need("username", causes);
+                need("password", causes);
+            }
+        }
         "kubernetes.io/service-account-token" => {
             let account = "kubernetes.io/service-account.name";
             if text(&object["metadata"]["annotations"][account]).is_empty() {
@@ -94,6 +51,24 @@ pub(super) fn secret(object: &Value, causes: &mut Vec<Cause>) {
             }
         }
         _ => {}
+    }
+}
+
+/// Checks that a secret has a configuration of a container registry.
+fn docker(object: &Value, key: &str, causes: &mut Vec<Cause>) {
+    let at = format!("data[{key}]");
+    let Some(value) = object["data"].get(key) else {
+        causes.push(Cause::required(at, ""));
+        return;
+    };
+    let bytes = STANDARD.decode(text(value)).unwrap_or_default();
+    if bytes.is_empty() {
+        let why = "unexpected end of JSON input";
+        causes.push(Cause::invalid(
+            at,
+            &json!("<secret contents redacted>"),
+            why,
+        ));
     }
 }
 
@@ -117,26 +92,17 @@ pub(super) fn config_map(object: &Value, causes: &mut Vec<Cause>) {
 }
 
 fn keys(data: &Value, path: &str, causes: &mut Vec<Cause>) {
-    const FORM: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
-    for key in data.as_object().into_iter().flatten().map(|(key, _)| key) {
-        let at = format!("{path}[{key}]");
-        let mut refuse = |why: &str| causes.push(Cause::invalid(at.clone(), &json!(key), why));
-        if key.len() > 253 {
-            refuse("must be no more than 253 characters");
-        }
-        let good = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        if key.is_empty() || !key.chars().all(good) {
-            refuse(FORM);
-        }
-        match key.as_str() {
-            "." => refuse("must not be '.'"),
-            ".." => refuse("must not be '..'"),
-            key if key.starts_with("..") => refuse("must not start with '..'"),
-            _ => {}
-        }
+    for (key, _) in data.as_object().into_iter().flatten() {
+        wrong(
+            names::config_key(key),
+            key,
+            &format!("{path}[{key}]"),
+            causes,
+        );
     }
 }
 
+/// Checks the specification of a lease.
 pub(super) fn lease(spec: &Value, causes: &mut Vec<Cause>) {
     if spec["leaseDurationSeconds"]
         .as_i64()
@@ -151,89 +117,37 @@ pub(super) fn lease(spec: &Value, causes: &mut Vec<Cause>) {
     not_negative(&spec["leaseTransitions"], "spec.leaseTransitions", causes);
 }
 
-pub(super) fn event(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
-    let strict = resource.group == "events.k8s.io";
-    let about = text(&object["involvedObject"]["namespace"]);
-    let own = text(&object["metadata"]["namespace"]);
-    let timed = object["eventTime"].is_string();
-    let fits = match (about.is_empty(), timed) {
-        (true, false) => own == "default",
-        (true, true) => own == "default" || own == "kube-system",
-        (false, false) => about == own,
-        (false, true) => true,
-    };
-    if !fits {
-        causes.push(Cause::invalid(
-            "involvedObject.namespace",
-            &json!(about),
-            "does not match event.namespace",
-        ));
-    }
-    if timed {
-        let controller = if strict {
-            "reportingController"
-        } else {
-            "reportingComponent"
-        };
-        for (field, name) in [
-            ("reportingComponent", controller),
-            ("reportingInstance", "reportingInstance"),
-            ("action", "action"),
-            ("reason", "reason"),
-        ] {
-            if text(&object[field]).is_empty() {
-                causes.push(Cause::required(name, ""));
-            }
-        }
-    }
-    if !strict {
-        return;
-    }
-    if !timed {
-        causes.push(Cause::required("eventTime", ""));
-    }
-    let kind = text(&object["type"]);
-    if kind != "Normal" && kind != "Warning" {
-        causes.push(Cause::invalid(
-            "type",
-            &json!(""),
-            &format!("has invalid value: {kind}"),
-        ));
-    }
-}
-
-pub(super) fn quota(spec: &Value, causes: &mut Vec<Cause>) {
-    for (name, amount) in spec["hard"].as_object().into_iter().flatten() {
-        if quantity::amount(amount).is_negative() {
-            causes.push(Cause::invalid(
-                format!("spec.hard[{name}]"),
-                amount,
-                "must be greater than or equal to 0",
-            ));
-        }
-    }
-}
-
+/// Checks the specification of a disruption budget.
 pub(super) fn budget(spec: &Value, causes: &mut Vec<Cause>) {
-    if spec["minAvailable"].is_null() || spec["maxUnavailable"].is_null() {
-        return;
+    if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
+        let written = format!(
+            "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
+            spec["minAvailable"],
+            spec["selector"],
+            spec["maxUnavailable"],
+            spec["unhealthyPodEvictionPolicy"]
+        );
+        let why = "minAvailable and maxUnavailable cannot be both set";
+        let cause = Cause::invalid("spec", &Value::Null, why);
+        causes.push(cause.with_value(&written));
     }
-    let written = format!(
-        "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
-        spec["minAvailable"],
-        spec["selector"],
-        spec["maxUnavailable"],
-        spec["unhealthyPodEvictionPolicy"]
-    );
-    let cause = Cause::invalid(
-        "spec",
-        &Value::Null,
-        "minAvailable and maxUnavailable cannot be both set",
-    );
-    causes.push(cause.with_value(&written));
+    for field in ["minAvailable", "maxUnavailable"] {
+        let at = format!("spec.{field}");
+        number_or_percent(&spec[field], &at, causes);
+        at_most_all(&spec[field], &at, causes);
+    }
+    label_selector(&spec["selector"], "spec.selector", causes);
+    let policy = &spec["unhealthyPodEvictionPolicy"];
+    if !policy.is_null() {
+        let policies = ["AlwaysAllow", "IfHealthyBudget"];
+        one_of(policy, &policies, "spec.unhealthyPodEvictionPolicy", causes);
+    }
 }
 
 pub(super) fn node(object: &Value, causes: &mut Vec<Cause>) {
+    for (at, range) in indexed(&object["spec"]["podCIDRs"], "spec.podCIDRs") {
+        addresses::legacy_range(text(range), &at, causes);
+    }
     let mut seen = std::collections::HashSet::new();
     for (at, taint) in indexed(&object["spec"]["taints"], "metadata.taints") {
         let key = text(&taint["key"]);
@@ -254,10 +168,14 @@ pub(super) fn node(object: &Value, causes: &mut Vec<Cause>) {
             one_of(&taint["effect"], &EFFECTS, &format!("{at}.effect"), causes);
         }
         if !seen.insert((key.to_owned(), text(&taint["effect"]).to_owned())) {
-            let mut duplicate = Cause::duplicate(at, taint);
-            duplicate
-                .message
-                .push_str(": taints must be unique by key and effect pair");
+            let mut duplicate = Cause::duplicate(at, &Value::Null);
+            duplicate.message = format!(
+                "Duplicate value: {{\"Key\":{},\"Value\":{},\"Effect\":{},\"TimeAdded\":{}}}: taints must be unique by key and effect pair",
+                json!(key),
+                json!(text(&taint["value"])),
+                json!(text(&taint["effect"])),
+                taint["timeAdded"]
+            );
             causes.push(duplicate);
         }
     }
@@ -301,20 +219,63 @@ pub(super) fn priority_class(object: &Value, causes: &mut Vec<Cause>) {
     );
 }
 
-pub(super) fn storage_class(object: &Value, causes: &mut Vec<Cause>) {
-    if text(&object["provisioner"]).is_empty() {
-        causes.push(Cause::required("provisioner", ""));
-    }
+/// Checks a revision of a controller.
+pub(super) fn revision(object: &Value, causes: &mut Vec<Cause>) {
+    not_negative(&object["revision"], "revision", causes);
 }
 
-pub(super) fn network_policy(spec: &Value, causes: &mut Vec<Cause>) {
-    for (at, kind) in indexed(&spec["policyTypes"], "spec.policyTypes") {
-        one_of(kind, &["Ingress", "Egress"], &at, causes);
+/// Checks that a new revision has data.
+pub(super) fn new_revision(object: &Value, causes: &mut Vec<Cause>) {
+    let why = match &object["data"] {
+        Value::Null => "data is mandatory",
+        Value::Object(_) => return,
+        _ => "data must be a valid JSON object",
+    };
+    causes.push(Cause::required("data", why));
+}
+
+/// Checks a class of runtimes.
+pub(super) fn runtime_class(object: &Value, causes: &mut Vec<Cause>) {
+    let handler = text(&object["handler"]);
+    wrong(names::label(handler), handler, "handler", causes);
+    let overhead = json!({"limits": object["overhead"]["podFixed"]});
+    resources::check(&overhead, resources::name, "overhead", causes);
+    let scheduling = &object["scheduling"];
+    meta::labels(
+        &scheduling["nodeSelector"],
+        "scheduling.nodeSelector",
+        causes,
+    );
+    let path = "scheduling.tolerations";
+    pod::tolerations(&scheduling["tolerations"], path, causes);
+    let mut seen = std::collections::HashSet::new();
+    for (at, toleration) in indexed(&scheduling["tolerations"], path) {
+        let key = ["key", "operator", "value", "effect"].map(|field| text(&toleration[field]));
+        if !seen.insert(key) {
+            let written = super::internal::written("Toleration", toleration);
+            let mut cause = Cause::duplicate(at, &Value::Null);
+            cause.message = format!("Duplicate value: {written}");
+            causes.push(cause);
+        }
     }
 }
 
 /// Checks the rules of a role or of a cluster role.
 pub(super) fn rules(object: &Value, namespaced: bool, causes: &mut Vec<Cause>) {
+    let aggregated = &object["aggregationRule"];
+    let path = "aggregationRule.clusterRoleSelectors";
+    if !aggregated.is_null() && !filled(&aggregated["clusterRoleSelectors"]) {
+        let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        causes.push(Cause::required(path, why));
+    }
+    for (at, selector) in indexed(&aggregated["clusterRoleSelectors"], path) {
+        let before = causes.len();
+        label_selector(selector, &at, causes);
+        if causes.len() > before {
+            let why = "invalid label selector.";
+            causes.push(Cause::invalid(at, &Value::Null, why));
+        }
+    }
     for (at, rule) in indexed(&object["rules"], "rules") {
         let filled = |field: &str| rule[field].as_array().is_some_and(|list| !list.is_empty());
         if !filled("verbs") {
@@ -368,8 +329,11 @@ pub(super) fn binding(object: &Value, causes: &mut Vec<Cause>) {
         &["Role", "ClusterRole"]
     };
     one_of(&role["kind"], kinds, "roleRef.kind", causes);
-    if text(&role["name"]).is_empty() {
+    let named = text(&role["name"]);
+    if named.is_empty() {
         causes.push(Cause::required("roleRef.name", ""));
+    } else {
+        wrong(names::path_segment(named), named, "roleRef.name", causes);
     }
     for (at, subject) in indexed(&object["subjects"], "subjects") {
         if text(&subject["name"]).is_empty() {
@@ -377,6 +341,18 @@ pub(super) fn binding(object: &Value, causes: &mut Vec<Cause>) {
         }
         match text(&subject["kind"]) {
             "ServiceAccount" => {
+                let name = text(&subject["name"]);
+                if !name.is_empty() {
+                    wrong(names::subdomain(name), name, &format!("{at}.name"), causes);
+                }
+                if filled(&subject["apiGroup"]) {
+                    one_of(
+                        &subject["apiGroup"],
+                        &[""],
+                        &format!("{at}.apiGroup"),
+                        causes,
+                    );
+                }
                 if cluster && text(&subject["namespace"]).is_empty() {
                     causes.push(Cause::required(format!("{at}.namespace"), ""));
                 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::checks::{indexed, text};
-use super::names;
+use super::checks::{indexed, not_negative, text, wrong};
+use super::{addresses, names};
 use crate::failure::Cause;
 use crate::registry::Resource;
 use crate::storage::DEFINITIONS;
@@ -12,18 +12,40 @@ use crate::storage::DEFINITIONS;
 const LARGEST_ANNOTATIONS: usize = 256 * 1024;
 /// Standard finalizers, which need no prefix.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+const BARE_FINALIZER: &str = "name is neither a standard finalizer name nor is it fully qualified";
 
 /// Checks the metadata of a new object.
 pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
     let metadata = &object["metadata"];
     let name = text(&metadata["name"]);
+    let prefix = text(&metadata["generateName"]);
+    if !prefix.is_empty() {
+        // a dash at its end is followed by something
+        let begin = prefix.strip_suffix('-').filter(|rest| !rest.is_empty());
+        let begin = begin.map_or_else(|| prefix.to_owned(), |rest| format!("{rest}a"));
+        wrong(
+            name_of(resource, &begin),
+            prefix,
+            "metadata.generateName",
+            causes,
+        );
+    }
     if name.is_empty() {
         causes.push(Cause::required(
             "metadata.name",
             "name or generateName is required",
         ));
     } else {
-        let mut wrong = name_of(resource, name);
+        let mut found = name_of(resource, name);
+        if resource.storage == "apiservices.apiregistration.k8s.io" && found.is_empty() {
+            let spec = &object["spec"];
+            let wanted = format!("{}.{}", text(&spec["version"]), text(&spec["group"]));
+            if name != wanted {
+                found.push(format!(
+                    "must be `spec.version+\".\"+spec.group`: {wanted:?}"
+                ));
+            }
+        }
         if resource.storage == DEFINITIONS {
             let spec = &object["spec"];
             let wanted = format!(
@@ -32,11 +54,11 @@ pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
                 text(&spec["group"])
             );
             if name != wanted {
-                wrong.push("must be spec.names.plural+\".\"+spec.group".to_owned());
+                found.push("must be spec.names.plural+\".\"+spec.group".to_owned());
             }
         }
         causes.extend(
-            wrong
+            found
                 .into_iter()
                 .map(|why| Cause::invalid("metadata.name", &json!(name), &why)),
         );
@@ -91,6 +113,9 @@ fn name_of(resource: &Resource, name: &str) -> Vec<String> {
     match resource.storage.as_str() {
         "namespaces" | "statefulsets.apps" => names::label(name),
         "services" => names::service(name),
+        "apiservices.apiregistration.k8s.io" | "events" => names::path_segment(name),
+        "certificatesigningrequests.certificates.k8s.io" => names::path_segment(name),
+        "ipaddresses.networking.k8s.io" => addresses::strict(name),
         "cronjobs.batch" => {
             let mut wrong = names::subdomain(name);
             if name.len() > 52 {
@@ -105,23 +130,31 @@ fn name_of(resource: &Resource, name: &str) -> Vec<String> {
 /// Checks labels, annotations, owners and finalizers.
 fn rest(metadata: &Value, finalizers_are_known: bool, causes: &mut Vec<Cause>) {
     labels(&metadata["labels"], "metadata.labels", causes);
-    annotations(&metadata["annotations"], causes);
+    annotations(&metadata["annotations"], "metadata.annotations", causes);
     owners(&metadata["ownerReferences"], causes);
-    for (path, finalizer) in indexed(&metadata["finalizers"], "metadata.finalizers") {
-        let name = text(finalizer);
-        let wrong = names::key(name);
-        if !wrong.is_empty() {
-            causes.extend(
-                wrong
-                    .into_iter()
-                    .map(|why| Cause::invalid(path.clone(), finalizer, &why)),
-            );
-        } else if finalizers_are_known && is_bare_finalizer(name) {
-            causes.push(Cause::invalid(
-                path,
-                finalizer,
-                "name is neither a standard finalizer name nor is it fully qualified",
-            ));
+    let at = "metadata.finalizers";
+    for (path, finalizer) in indexed(&metadata["finalizers"], at) {
+        check_finalizer(finalizer, at, causes);
+        if finalizers_are_known && is_bare_finalizer(text(finalizer)) {
+            causes.push(Cause::invalid(path, finalizer, BARE_FINALIZER));
+        }
+    }
+    let generation = &metadata["generation"];
+    not_negative(generation, "metadata.generation", causes);
+}
+
+fn check_finalizer(finalizer: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let name = text(finalizer);
+    wrong(names::key(name), name, path, causes);
+}
+
+/// Checks the specification of a namespace.
+pub(super) fn namespace(spec: &Value, causes: &mut Vec<Cause>) {
+    let at = "spec.finalizers";
+    for (_, finalizer) in indexed(&spec["finalizers"], at) {
+        check_finalizer(finalizer, at, causes);
+        if is_bare_finalizer(text(finalizer)) {
+            causes.push(Cause::invalid(at, finalizer, BARE_FINALIZER));
         }
     }
 }
@@ -136,15 +169,16 @@ pub(super) fn labels(labels: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn annotations(annotations: &Value, causes: &mut Vec<Cause>) {
+/// Checks annotations at a path.
+pub(super) fn annotations(annotations: &Value, path: &str, causes: &mut Vec<Cause>) {
     let mut size = 0;
     for (key, value) in annotations.as_object().into_iter().flatten() {
         let wrong = names::key(&key.to_lowercase()).into_iter();
-        causes.extend(wrong.map(|why| Cause::invalid("metadata.annotations", &json!(key), &why)));
+        causes.extend(wrong.map(|why| Cause::invalid(path, &json!(key), &why)));
         size += key.len() + text(value).len();
     }
     if size > LARGEST_ANNOTATIONS {
-        causes.push(Cause::too_long("metadata.annotations", LARGEST_ANNOTATIONS));
+        causes.push(Cause::too_long(path, LARGEST_ANNOTATIONS));
     }
 }
 
@@ -153,7 +187,7 @@ fn owners(owners: &Value, causes: &mut Vec<Cause>) {
     let mut controller: Option<&Value> = None;
     for (_, owner) in indexed(owners, PATH) {
         let version = text(&owner["apiVersion"]);
-        if version.is_empty() {
+        if version.is_empty() || version.matches('/').count() > 1 {
             causes.push(Cause::invalid(
                 format!("{PATH}.apiVersion"),
                 &json!(version),
@@ -179,7 +213,7 @@ fn owners(owners: &Value, causes: &mut Vec<Cause>) {
                 .with_value(&written(owner)),
             );
         }
-        if owner["controller"] == true {
+        if owner["controller"] == true && controller != Some(owner) {
             match controller {
                 None => controller = Some(owner),
                 Some(first) => {

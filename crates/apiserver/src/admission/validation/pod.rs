@@ -4,110 +4,174 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::checks::{indexed, not_negative, one_of, text};
-use super::{meta, names, resources};
+use super::checks::{filled, indexed, one_of, optional_name, text, within, wrong};
+use super::container::{self, Pod};
+use super::{addresses, affinity, meta, names, resources, security, volumes};
 use crate::failure::Cause;
 
-pub(super) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+mod demands;
+mod surroundings;
 
-/// Checks a specification at a path.
+pub(super) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+/// What only containers that last may have.
+const OF_LASTING: [&str; 4] = [
+    "lifecycle",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+];
+
+/// Checks the specification of a template at a path.
 pub(super) fn check(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let volumes = volumes(&spec["volumes"], &format!("{path}.volumes"), causes);
-    containers(spec, path, &volumes, causes);
-    one_of(
-        &spec["restartPolicy"],
-        &["Always", "OnFailure", "Never"],
-        &format!("{path}.restartPolicy"),
-        causes,
-    );
-    one_of(
-        &spec["dnsPolicy"],
-        &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
-        &format!("{path}.dnsPolicy"),
-        causes,
-    );
-    meta::labels(
-        &spec["nodeSelector"],
-        &format!("{path}.nodeSelector"),
-        causes,
-    );
-    for field in ["serviceAccountName", "nodeName", "priorityClassName"] {
-        named(spec, field, path, names::subdomain, causes);
-    }
-    if let Some(seconds) = spec["activeDeadlineSeconds"].as_i64()
-        && !(1..=i64::from(i32::MAX)).contains(&seconds)
-    {
-        causes.push(Cause::invalid(
-            format!("{path}.activeDeadlineSeconds"),
-            &json!(seconds),
-            "must be between 1 and 2147483647, inclusive",
-        ));
-    }
-    for field in ["hostname", "subdomain"] {
-        named(spec, field, path, names::label, causes);
-    }
-    for (at, toleration) in indexed(&spec["tolerations"], &format!("{path}.tolerations")) {
-        check_toleration(toleration, &at, causes);
+    specification(spec, "", path, causes);
+}
+
+/// Checks a pod.
+pub(super) fn of_pod(object: &Value, causes: &mut Vec<Cause>) {
+    let spec = &object["spec"];
+    specification(spec, text(&object["metadata"]["name"]), "spec", causes);
+    for list in ["containers", "initContainers"] {
+        for (at, container) in indexed(&spec[list], &format!("spec.{list}")) {
+            let image = text(&container["image"]);
+            if image.trim() != image {
+                let why = "must not have leading or trailing whitespace";
+                causes.push(Cause::invalid(format!("{at}.image"), &json!(image), why));
+            }
+        }
     }
 }
 
-/// Checks a field that holds a name, or nothing.
-fn named(
-    spec: &Value,
-    field: &str,
-    path: &str,
-    check: fn(&str) -> Vec<String>,
-    causes: &mut Vec<Cause>,
-) {
-    let value = text(&spec[field]);
-    if !value.is_empty() {
-        let at = format!("{path}.{field}");
-        let wrong = check(value).into_iter();
-        causes.extend(wrong.map(|why| Cause::invalid(at.clone(), &json!(value), &why)));
+/// Checks what only a new pod must not have.
+pub(super) fn of_new(object: &Value, causes: &mut Vec<Cause>) {
+    let spec = &object["spec"];
+    if filled(&spec["ephemeralContainers"]) {
+        let why = "cannot be set on create";
+        causes.push(Cause::forbidden("spec.ephemeralContainers", why));
     }
+    if filled(&spec["nodeName"]) && filled(&spec["schedulingGates"]) {
+        let why = "cannot be set until all schedulingGates have been cleared";
+        causes.push(Cause::forbidden("spec.nodeName", why));
+    }
+}
+
+/// Checks a specification; `name` is that of the pod, empty in a template.
+fn specification(spec: &Value, name: &str, path: &str, causes: &mut Vec<Cause>) {
+    let at = |field: &str| format!("{path}.{field}");
+    let pod = Pod {
+        spec,
+        volumes: volumes::of_pod(&spec["volumes"], name, &at("volumes"), causes),
+    };
+    demands::claims(&spec["resourceClaims"], &at("resourceClaims"), causes);
+    containers(&pod, path, causes);
+    demands::of_pod(spec, &at("resources"), causes);
+    surroundings::host_network(spec, name, path, causes);
+    let policies = ["Always", "OnFailure", "Never"];
+    one_of(
+        &spec["restartPolicy"],
+        &policies,
+        &at("restartPolicy"),
+        causes,
+    );
+    let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+    if spec["dnsPolicy"] == "" {
+        causes.push(Cause::required(at("dnsPolicy"), ""));
+    } else {
+        one_of(&spec["dnsPolicy"], &policies, &at("dnsPolicy"), causes);
+    }
+    meta::labels(&spec["nodeSelector"], &at("nodeSelector"), causes);
+    security::of_pod(spec, &at("securityContext"), causes);
+    affinity::check(&spec["affinity"], &at("affinity"), causes);
+    surroundings::dns(spec, &at("dnsConfig"), causes);
+    surroundings::gates(spec, path, causes);
+    let constraints = &spec["topologySpreadConstraints"];
+    affinity::spread(constraints, &at("topologySpreadConstraints"), causes);
+    surroundings::host_users(spec, path, causes);
+    surroundings::host_name(spec, &at("hostnameOverride"), causes);
+    for (field, check) in [
+        (
+            "serviceAccountName",
+            names::subdomain as fn(&str) -> Vec<String>,
+        ),
+        ("nodeName", names::subdomain),
+        ("hostname", names::label),
+        ("subdomain", names::label),
+        ("priorityClassName", names::subdomain),
+    ] {
+        optional_name(&spec[field], check, &at(field), causes);
+    }
+    if !spec["activeDeadlineSeconds"].is_null() {
+        let most = i64::from(i32::MAX);
+        within(
+            &spec["activeDeadlineSeconds"],
+            1,
+            most,
+            &at("activeDeadlineSeconds"),
+            causes,
+        );
+    }
+    tolerations(&spec["tolerations"], &at("tolerations"), causes);
+    for (at, alias) in indexed(&spec["hostAliases"], &at("hostAliases")) {
+        addresses::legacy(text(&alias["ip"]), &format!("{at}.ip"), causes);
+        for (at, host) in indexed(&alias["hostnames"], &format!("{at}.hostnames")) {
+            wrong(names::subdomain(text(host)), text(host), &at, causes);
+        }
+    }
+    let class = &spec["runtimeClassName"];
+    if !class.is_null() {
+        wrong(
+            names::subdomain(text(class)),
+            text(class),
+            &at("runtimeClassName"),
+            causes,
+        );
+    }
+    if !spec["preemptionPolicy"].is_null() {
+        let policies = ["PreemptLowerPriority", "Never"];
+        one_of(
+            &spec["preemptionPolicy"],
+            &policies,
+            &at("preemptionPolicy"),
+            causes,
+        );
+    }
+    let overhead = json!({"limits": spec["overhead"]});
+    resources::check(&overhead, resources::name, &at("overhead"), causes);
+    surroundings::system(spec, path, causes);
 }
 
 /// Checks the containers and the init containers, which share their names.
-fn containers(spec: &Value, path: &str, volumes: &HashSet<&str>, causes: &mut Vec<Cause>) {
+fn containers(pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
+    let spec = pod.spec;
     let at = format!("{path}.containers");
-    let mut seen = HashSet::new();
-    if spec["containers"].as_array().is_none_or(Vec::is_empty) {
+    let (mut seen, mut ports) = (HashSet::new(), HashSet::new());
+    if !filled(&spec["containers"]) {
         causes.push(Cause::required(&at, ""));
     }
     for (at, container) in indexed(&spec["containers"], &at) {
-        common(container, &at, volumes, causes);
+        container::common(container, pod, &at, causes);
         unique(container, &at, &mut seen, causes);
-        for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
-            check_probe(&container[probe], &format!("{at}.{probe}"), causes);
+        container::lasting(container, pod, &at, causes);
+        restart(container, &at, causes);
+        container::host_ports(container, &mut ports, &at, causes);
+    }
+    let list = format!("{path}.initContainers");
+    for (at, container) in indexed(&spec["initContainers"], &list) {
+        container::common(container, pod, &at, causes);
+        restart(container, &at, causes);
+        unique(container, &at, &mut seen, causes);
+        // each is looked at alone, as the first of a list
+        let first = format!("{list}[0]");
+        container::host_ports(container, &mut HashSet::new(), &first, causes);
+        if container["restartPolicy"] == "Always" {
+            container::lasting(container, pod, &at, causes);
+            continue;
         }
-    }
-    for (at, container) in indexed(&spec["initContainers"], &format!("{path}.initContainers")) {
-        common(container, &at, volumes, causes);
-        unique(container, &at, &mut seen, causes);
-        restart_of_init_container(container, &at, causes);
-    }
-}
-
-/// Checks the restart policy of an init container, and the fields that only a sidecar may have.
-fn restart_of_init_container(container: &Value, at: &str, causes: &mut Vec<Cause>) {
-    let policy = &container["restartPolicy"];
-    if policy == "Always" {
-        return;
-    }
-    if !policy.is_null() {
-        one_of(policy, &["Always"], &format!("{at}.restartPolicy"), causes);
-    }
-    for field in [
-        "lifecycle",
-        "livenessProbe",
-        "readinessProbe",
-        "startupProbe",
-    ] {
-        if !container[field].is_null() {
-            causes.push(Cause::forbidden(
-                format!("{at}.{field}"),
-                "may not be set for init containers without restartPolicy=Always",
-            ));
+        for field in OF_LASTING
+            .iter()
+            .filter(|field| !container[**field].is_null())
+        {
+            let why = "may not be set for init containers without restartPolicy=Always";
+            causes.push(Cause::forbidden(format!("{at}.{field}"), why));
         }
     }
 }
@@ -119,188 +183,61 @@ fn unique<'a>(
     causes: &mut Vec<Cause>,
 ) {
     let name = text(&container["name"]);
-    if !name.is_empty() && !seen.insert(name) {
+    if !seen.insert(name) {
         causes.push(Cause::duplicate(format!("{path}.name"), &json!(name)));
     }
 }
 
-/// Checks the volumes, and returns their names.
-fn volumes<'a>(list: &'a Value, path: &str, causes: &mut Vec<Cause>) -> HashSet<&'a str> {
-    let mut seen = HashSet::new();
-    for (at, volume) in indexed(list, path) {
-        let name = text(&volume["name"]);
-        let at_name = format!("{at}.name");
-        if volume.as_object().is_some_and(|fields| fields.len() > 2) {
-            let mut kinds: Vec<&String> = volume
-                .as_object()
-                .into_iter()
-                .flatten()
-                .map(|(field, _)| field)
-                .filter(|field| *field != "name")
-                .collect();
-            kinds.sort();
-            for kind in kinds.into_iter().skip(1) {
-                causes.push(Cause::forbidden(
-                    format!("{at}.{kind}"),
-                    "may not specify more than 1 volume type",
-                ));
-            }
-        }
-        if name.is_empty() {
-            causes.push(Cause::required(at_name, ""));
-        } else {
-            let wrong = names::label(name);
-            if wrong.is_empty() && seen.contains(name) {
-                causes.push(Cause::duplicate(at_name, &json!(name)));
-            } else {
-                let wrong = wrong.into_iter();
-                causes.extend(wrong.map(|why| Cause::invalid(at_name.clone(), &json!(name), &why)));
-                seen.insert(name);
-            }
-        }
-        if volume["hostPath"].is_object() && text(&volume["hostPath"]["path"]).is_empty() {
-            causes.push(Cause::required(format!("{at}.hostPath.path"), ""));
-        }
-        if volume["secret"].is_object() && text(&volume["secret"]["secretName"]).is_empty() {
-            causes.push(Cause::required(format!("{at}.secret.secretName"), ""));
-        }
-        if volume["configMap"].is_object() && text(&volume["configMap"]["name"]).is_empty() {
-            causes.push(Cause::required(format!("{at}.configMap.name"), ""));
-        }
-    }
-    seen
-}
-
-fn common(container: &Value, path: &str, volumes: &HashSet<&str>, causes: &mut Vec<Cause>) {
-    let name = text(&container["name"]);
-    let at = format!("{path}.name");
-    if name.is_empty() {
-        causes.push(Cause::required(at, ""));
-    } else {
-        let wrong = names::label(name).into_iter();
-        causes.extend(wrong.map(|why| Cause::invalid(at.clone(), &json!(name), &why)));
-    }
-    if text(&container["image"]).is_empty() {
-        causes.push(Cause::required(format!("{path}.image"), ""));
-    }
-    one_of(
-        &container["terminationMessagePolicy"],
-        &["File", "FallbackToLogsOnError"],
-        &format!("{path}.terminationMessagePolicy"),
-        causes,
+/// Checks when a container of its own is started again.
+fn restart(container: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let (policy, rules) = (
+        &container["restartPolicy"],
+        &container["restartPolicyRules"],
     );
-    ports(&container["ports"], &format!("{path}.ports"), causes);
-    for (at, variable) in indexed(&container["env"], &format!("{path}.env")) {
-        if text(&variable["name"]).is_empty() {
-            causes.push(Cause::required(format!("{at}.name"), ""));
-        }
-        if variable["valueFrom"].is_object() && !text(&variable["value"]).is_empty() {
-            causes.push(Cause::invalid(
-                format!("{at}.valueFrom"),
-                &json!(""),
-                "may not be specified when `value` is not empty",
-            ));
-        }
+    let is_always = policy == "Always" && path.contains(".initContainers[");
+    if is_always && filled(rules) {
+        let why =
+            "restartPolicyRules are not allowed for init containers with restart policy Always";
+        causes.push(Cause::forbidden(format!("{path}.restartPolicyRules"), why));
     }
-    let mut places = HashSet::new();
-    for (at, mount) in indexed(&container["volumeMounts"], &format!("{path}.volumeMounts")) {
-        let name = text(&mount["name"]);
-        if name.is_empty() {
-            causes.push(Cause::required(format!("{at}.name"), ""));
-        } else if !volumes.contains(name) {
-            causes.push(Cause::not_found(format!("{at}.name"), &json!(name)));
-        }
-        let place = text(&mount["mountPath"]);
-        if place.is_empty() {
-            causes.push(Cause::required(format!("{at}.mountPath"), ""));
-        } else if !places.insert(place) {
-            causes.push(Cause::invalid(
-                format!("{at}.mountPath"),
-                &json!(place),
-                "must be unique",
-            ));
-        }
-    }
-    one_of(
-        &container["imagePullPolicy"],
-        &["Always", "IfNotPresent", "Never"],
-        &format!("{path}.imagePullPolicy"),
-        causes,
-    );
-    resources::check(
-        &container["resources"],
-        &format!("{path}.resources"),
-        causes,
-    );
-}
-
-fn is_port(value: &Value) -> bool {
-    value
-        .as_i64()
-        .is_some_and(|port| (1..=65535).contains(&port))
-}
-
-fn ports(list: &Value, path: &str, causes: &mut Vec<Cause>) {
-    const RANGE: &str = "must be between 1 and 65535, inclusive";
-    let mut seen = HashSet::new();
-    for (at, port) in indexed(list, path) {
-        let name = text(&port["name"]);
-        if !name.is_empty() && !seen.insert(name) {
-            causes.push(Cause::duplicate(format!("{at}.name"), &json!(name)));
-        }
-        let number = &port["containerPort"];
-        if number.as_i64().unwrap_or_default() == 0 {
-            causes.push(Cause::required(format!("{at}.containerPort"), ""));
-        } else if !is_port(number) {
-            causes.push(Cause::invalid(format!("{at}.containerPort"), number, RANGE));
-        }
-        let host = &port["hostPort"];
-        if host.as_i64().unwrap_or_default() != 0 && !is_port(host) {
-            causes.push(Cause::invalid(format!("{at}.hostPort"), host, RANGE));
-        }
-        one_of(
-            &port["protocol"],
-            &["SCTP", "TCP", "UDP"],
-            &format!("{at}.protocol"),
-            causes,
-        );
-    }
-}
-
-fn check_probe(probe: &Value, path: &str, causes: &mut Vec<Cause>) {
-    if !probe.is_object() {
+    if is_always {
         return;
     }
-    let handlers = ["exec", "httpGet", "tcpSocket", "grpc"]
-        .into_iter()
-        .filter(|kind| probe[kind].is_object())
-        .count();
-    if probe["exec"].is_object()
-        && probe["exec"]["command"]
-            .as_array()
-            .is_none_or(Vec::is_empty)
-    {
-        causes.push(Cause::required(format!("{path}.exec.command"), ""));
+    let at = format!("{path}.restartPolicy");
+    if !policy.is_null() {
+        one_of(policy, &["Always", "Never", "OnFailure"], &at, causes);
+    } else if filled(rules) {
+        let why = "must specify restartPolicy when restart rules are used";
+        causes.push(Cause::required(at, why));
+        if path.contains(".initContainers[") {
+            return;
+        }
     }
-    if handlers == 0 {
-        causes.push(Cause::required(path, "must specify a handler type"));
+    for (at, rule) in indexed(rules, &format!("{path}.restartPolicyRules")) {
+        one_of(
+            &rule["action"],
+            &["Restart"],
+            &format!("{at}.action"),
+            causes,
+        );
+        let (codes, at) = (&rule["exitCodes"], format!("{at}.exitCodes"));
+        if codes.is_null() {
+            causes.push(Cause::required(at, "must be specified"));
+        } else {
+            one_of(
+                &codes["operator"],
+                &["In", "NotIn"],
+                &format!("{at}.operator"),
+                causes,
+            );
+        }
     }
-    for field in [
-        "initialDelaySeconds",
-        "timeoutSeconds",
-        "periodSeconds",
-        "successThreshold",
-        "failureThreshold",
-    ] {
-        not_negative(&probe[field], &format!("{path}.{field}"), causes);
-    }
-    let must_be_one = path.ends_with("livenessProbe") || path.ends_with("startupProbe");
-    if must_be_one && probe["successThreshold"] != 1 {
-        causes.push(Cause::invalid(
-            format!("{path}.successThreshold"),
-            &probe["successThreshold"],
-            "must be 1",
-        ));
+}
+
+/// Checks tolerations at a path.
+pub(super) fn tolerations(list: &Value, path: &str, causes: &mut Vec<Cause>) {
+    for (at, toleration) in indexed(list, path) {
+        check_toleration(toleration, &at, causes);
     }
 }
 

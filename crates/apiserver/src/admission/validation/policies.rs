@@ -1,8 +1,10 @@
 //! Admission policies and their bindings.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
-use super::checks::{indexed, one_of, text};
+use super::checks::{indexed, label_selector, one_of, text};
 use super::definitions::rules::is_reserved;
 use super::definitions::rules::policies::{Variables, Wanted};
 use super::names;
@@ -79,11 +81,38 @@ fn expression(given: &Value, path: String, result: Result<(), String>, causes: &
 
 fn param_kind(kind: &Value, causes: &mut Vec<Cause>) {
     let (api_version, name) = (text(&kind["apiVersion"]), text(&kind["kind"]));
-    if api_version.is_empty() {
-        causes.push(Cause::required("spec.paramKind.apiVersion", ""));
+    let at = "spec.paramKind.apiVersion";
+    let mut refuse = |given: &str, found: Vec<String>| {
+        if !found.is_empty() {
+            causes.push(Cause::invalid(at, &json!(given), &found.join(",")));
+        }
+    };
+    match api_version.split('/').collect::<Vec<_>>().as_slice() {
+        [""] => causes.push(Cause::required(at, "")),
+        [version] => refuse(version, names::service(version)),
+        [group, version] => {
+            if !group.is_empty() {
+                refuse(group, names::subdomain(group));
+            }
+            if version.is_empty() {
+                refuse(api_version, vec!["version must be specified".to_owned()]);
+            } else {
+                refuse(version, names::service(version));
+            }
+        }
+        _ => {
+            let why = format!("unexpected GroupVersion string: {api_version}");
+            refuse(api_version, vec![why]);
+        }
     }
+    let at = "spec.paramKind.kind";
+    let found = names::service(&name.to_lowercase());
     if name.is_empty() {
-        causes.push(Cause::required("spec.paramKind.kind", ""));
+        causes.push(Cause::required(at, ""));
+    } else if !found.is_empty() {
+        let found = found.join(",");
+        let why = format!("may have mixed case, but should otherwise match: {found}");
+        causes.push(Cause::invalid(at, &json!(name), &why));
     }
 }
 
@@ -230,6 +259,9 @@ fn match_resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
         &format!("{path}.matchPolicy"),
         causes,
     );
+    for field in ["namespaceSelector", "objectSelector"] {
+        label_selector(&resources[field], &format!("{path}.{field}"), causes);
+    }
     for list in ["resourceRules", "excludeResourceRules"] {
         for (path, rule) in indexed(&resources[list], &format!("{path}.{list}")) {
             check_rule(rule, &path, causes);
@@ -239,9 +271,13 @@ fn match_resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
 
 /// Checks a rule that names operations and resources.
 pub(super) fn check_rule(rule: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let mut seen = HashSet::new();
     for (at, name) in indexed(&rule["resourceNames"], &format!("{path}.resourceNames")) {
         let wrong = names::path_segment(text(name)).into_iter();
         causes.extend(wrong.map(|why| Cause::invalid(at.clone(), name, &why)));
+        if !seen.insert(text(name)) {
+            causes.push(Cause::duplicate(at, name));
+        }
     }
     let operations = &rule["operations"];
     let at = format!("{path}.operations");

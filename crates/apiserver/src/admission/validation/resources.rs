@@ -1,81 +1,117 @@
 //! Checks of requests and limits.
 
+use api::quantity::Amount;
 use serde_json::{Value, json};
 
-use super::names;
+use super::checks::not_negative_amount;
+use super::{limits, names};
 use crate::failure::Cause;
 use crate::values::quantity;
 
 const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
+/// Returns whether a name is one of Kubernetes' own.
+fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
 /// Returns whether a resource may be overcommitted.
-fn is_overcommittable(name: &str) -> bool {
-    STANDARD.contains(&name)
-        || name.starts_with("kubernetes.io/")
-        || name.contains(".kubernetes.io/")
+pub(super) fn is_overcommittable(name: &str) -> bool {
+    is_native(name) && !is_huge(name)
 }
 
 fn is_huge(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-fn is_whole(name: &str) -> bool {
-    !STANDARD.contains(&name) && !is_huge(name) && name.contains('/')
+/// Returns whether a name is that of an extended resource.
+pub(super) fn is_extended(name: &str) -> bool {
+    !is_native(name)
+        && !name.starts_with("requests.")
+        && names::key(&format!("requests.{name}")).is_empty()
 }
 
-fn name(name: &str, path: &str, causes: &mut Vec<Cause>) {
+/// Checks the name of a resource of a container.
+pub(super) fn name(name: &str, path: &str, causes: &mut Vec<Cause>) {
     let mut refuse = |why: &str| causes.push(Cause::invalid(path, &json!(name), why));
     let wrong = names::key(name);
-    if !wrong.is_empty() {
-        for why in wrong {
-            refuse(&why);
-        }
-        return;
-    }
-    let known = STANDARD.contains(&name) || is_huge(name);
-    if !name.contains('/') && !known {
+    let standard = STANDARD.contains(&name) || is_huge(name);
+    let known = standard || limits::is_standard(name);
+    if wrong.is_empty() && !name.contains('/') && !known {
         refuse("must be a standard resource type or fully qualified");
-        refuse("must be a standard resource for containers");
-    } else if name.starts_with("requests.") {
+    }
+    for why in &wrong {
+        refuse(why);
+    }
+    if name.matches('/').count() == 0 {
+        if !standard {
+            refuse("must be a standard resource for containers");
+        }
+    } else if !is_native(name) && !is_extended(name) {
         refuse("doesn't follow extended resource name standard");
     }
 }
 
-/// Checks the requests and limits of a container.
-pub(super) fn check(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
+/// Checks the name of a resource of a whole pod.
+pub(super) fn name_for_pod(name: &str, path: &str, causes: &mut Vec<Cause>) {
+    let before = causes.len();
+    limits::resource_name(name, path, causes);
+    if causes.len() == before && name != "cpu" && name != "memory" && !is_huge(name) {
+        let allowed = ["cpu", "hugepages-", "memory"].map(str::to_owned);
+        causes.push(Cause::unsupported(path, &json!(name), &allowed));
+    }
+}
+
+/// Checks an amount of a resource.
+fn amount(resource: &str, given: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let parsed = quantity::amount(given);
+    not_negative_amount(given, path, causes);
+    let is_whole = limits::WHOLE.contains(&resource) || is_extended(resource);
+    if is_whole && parsed.milli() % 1000 != 0 {
+        causes.push(Cause::invalid(path, given, "must be an integer"));
+    }
+    if let Some(size) = resource.strip_prefix("hugepages-")
+        && !is_multiple(parsed, size)
+    {
+        let why = format!(
+            "{} is not positive integer multiple of {resource}",
+            given.as_str().unwrap_or_default()
+        );
+        causes.push(Cause::invalid(path, given, &why));
+    }
+}
+
+/// Returns whether an amount is that of whole pages of a size.
+fn is_multiple(amount: Amount, size: &str) -> bool {
+    let size: Option<Amount> = size.parse().ok();
+    size.is_some_and(|size| {
+        !size.is_zero()
+            && !size.is_negative()
+            && size.is_whole()
+            && amount.units() % size.units() == 0
+    })
+}
+
+/// Checks requests and limits.
+pub(super) fn check(
+    resources: &Value,
+    name: fn(&str, &str, &mut Vec<Cause>),
+    path: &str,
+    causes: &mut Vec<Cause>,
+) {
     let empty = serde_json::Map::new();
     let limits = resources["limits"].as_object().unwrap_or(&empty);
     let requests = resources["requests"].as_object().unwrap_or(&empty);
-    let amounts = |what: &str, list: &serde_json::Map<String, Value>, causes: &mut Vec<Cause>| {
-        for (resource, amount) in list {
-            let path = format!("{path}.{what}[{resource}]");
-            name(resource, &path, causes);
-            let given = quantity::amount(amount);
-            if given.is_negative() {
-                causes.push(Cause::invalid(
-                    path,
-                    amount,
-                    "must be greater than or equal to 0",
-                ));
-            } else if is_whole(resource) && !given.is_whole() {
-                causes.push(Cause::invalid(path, amount, "must be an integer"));
-            }
-        }
-    };
-    amounts("limits", limits, causes);
-    for (resource, amount) in requests {
+    for (resource, given) in limits {
+        let at = format!("{path}.limits[{resource}]");
+        name(resource, &at, causes);
+        amount(resource, given, &at, causes);
+    }
+    for (resource, given) in requests {
         let at = format!("{path}.requests[{resource}]");
         name(resource, &at, causes);
-        let given = quantity::amount(amount);
-        if given.is_negative() {
-            causes.push(Cause::invalid(
-                at,
-                amount,
-                "must be greater than or equal to 0",
-            ));
-        } else if is_whole(resource) && !given.is_whole() {
-            causes.push(Cause::invalid(at, amount, "must be an integer"));
-        }
+        amount(resource, given, &at, causes);
+        let (amount, given) = (given, quantity::amount(given));
         match limits.get(resource) {
             Some(limit) => {
                 let bound = quantity::amount(limit);
