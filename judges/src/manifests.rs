@@ -5,7 +5,7 @@
 //! [`Judge::run`] sends cases to both servers, and [`shrink`] looks for the smallest object about which they differ. [`Known`] are the
 //! differences that stay, each with its reason.
 //!
-//! All cases are known beforehand, so that all can be compared once ([`all`]) and few at random in every run ([`drawn`]).
+//! All cases are known beforehand, so that all can be compared once ([`all`]) and a few that a seed draws ([`drawn`]).
 
 mod answers;
 mod changes;
