@@ -2,7 +2,7 @@
 //!
 //! `corpus/api/manifests` has valid objects ([`documents`]). [`changes`] makes others of them, one change each: a field goes, or gets a value
 //! at the edge of what it may take, or comes in addition. Each [`Case`] is one such object, created or as a replacement of the valid one.
-//! [`Judge::run`] sends cases to both servers, and [`shrink`] looks for the smallest object about which they differ. [`Known`] are the
+//! [`Judge::run`] sends cases to both servers, and `shrink` looks for the smallest object about which they differ. [`Known`] are the
 //! differences that stay, each with its reason.
 //!
 //! All cases are known beforehand, so that all can be compared once ([`all`]) and a few that a seed draws ([`drawn`]).

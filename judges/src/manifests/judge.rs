@@ -14,11 +14,13 @@ use testbed::lane::Lane;
 use super::answers::{Answer, Difference};
 use super::documents::Document;
 use super::known::Known;
-use super::shrink;
+use super::shrink::{places, without};
 use super::{Case, Verb};
 
 /// How many manifests are on their way at a time.
 const AT_A_TIME: usize = 8;
+/// Most manifests that are tried for one difference.
+const TRIES: usize = 300;
 /// Number of differences whose smallest manifests are looked for.
 const SHRUNK: usize = 10;
 
@@ -156,7 +158,7 @@ impl Judge {
         for finding in outcome.findings.iter_mut().take(SHRUNK) {
             let case = cases.iter().find(|case| case.to_string() == finding.case);
             if let Some(case) = case.filter(|case| case.verb == Verb::Create) {
-                shrink::shrink(self, case.document, finding).await?;
+                self.shrink(case.document, finding).await?;
             }
         }
         Ok(outcome)
@@ -221,7 +223,7 @@ impl Judge {
     }
 
     /// Sends a manifest to both servers as a new object that is not kept.
-    pub(super) async fn create(
+    async fn create(
         &self,
         document: &Document,
         manifest: &Value,
@@ -233,14 +235,26 @@ impl Judge {
         )
     }
 
-    /// Sends a manifest to both servers and returns where they differ.
-    pub(super) async fn difference(
-        &self,
-        document: &Document,
-        manifest: &Value,
-    ) -> Result<(Difference, Answer, Answer), Error> {
-        let (real, ours) = self.create(document, manifest).await?;
-        Ok((Difference::between(&real, &ours), real, ours))
+    /// Drops fields and items of a manifest while the servers differ about it in the same way.
+    async fn shrink(&self, document: &Document, finding: &mut Finding) -> Result<(), Error> {
+        let wanted = Difference::between(&finding.real, &finding.ours);
+        let mut tries = 0;
+        let mut places = places(&finding.manifest);
+        while let Some(place) = places.pop() {
+            let mut smaller = finding.manifest.clone();
+            if !without(&mut smaller, &place) {
+                continue;
+            }
+            tries += 1;
+            if tries > TRIES {
+                break;
+            }
+            let (real, ours) = self.create(document, &smaller).await?;
+            if Difference::between(&real, &ours) == wanted {
+                (finding.manifest, finding.real, finding.ours) = (smaller, real, ours);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,43 +1,10 @@
-//! The smallest manifest about which two servers differ in the same way.
+//! Smaller manifests: without one place each.
 
 use serde_json::Value;
 
-use super::answers::Difference;
-use super::documents::Document;
-use super::judge::{Error, Finding, Judge};
-
-/// Most manifests that are tried for one difference.
-const TRIES: usize = 300;
-
-/// Drops fields and items of the manifest while the difference stays.
-pub(super) async fn shrink(
-    judge: &Judge,
-    document: &Document,
-    finding: &mut Finding,
-) -> Result<(), Error> {
-    let wanted = Difference::between(&finding.real, &finding.ours);
-    let mut tries = 0;
-    let mut places = places(&finding.manifest);
-    while let Some(place) = places.pop() {
-        let mut smaller = finding.manifest.clone();
-        if !without(&mut smaller, &place) {
-            continue;
-        }
-        tries += 1;
-        if tries > TRIES {
-            break;
-        }
-        let (difference, real, ours) = judge.difference(document, &smaller).await?;
-        if difference == wanted {
-            (finding.manifest, finding.real, finding.ours) = (smaller, real, ours);
-        }
-    }
-    Ok(())
-}
-
 /// Returns every place, so that the last one is the first to try: the outer before the inner ones, and of a list its end before its begin, so
 /// that an item that goes moves no other.
-fn places(manifest: &Value) -> Vec<Vec<String>> {
+pub(super) fn places(manifest: &Value) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut open = vec![(Vec::new(), manifest)];
     while let Some((path, value)) = open.pop() {
@@ -66,7 +33,7 @@ fn places(manifest: &Value) -> Vec<Vec<String>> {
 }
 
 /// Removes a place; returns false where there is none.
-fn without(manifest: &mut Value, path: &[String]) -> bool {
+pub(super) fn without(manifest: &mut Value, path: &[String]) -> bool {
     let Some((last, parents)) = path.split_last() else {
         return false;
     };

@@ -17,6 +17,7 @@ mod autoscaling;
 mod certificates;
 mod change;
 mod checks;
+mod claims;
 mod clients;
 mod container;
 pub(crate) mod custom;
@@ -143,7 +144,7 @@ fn contents(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
         "deviceclasses.resource.k8s.io" => devices::class(spec, causes),
         "resourceclaims.resource.k8s.io" => devices::claim(spec, "spec", causes),
         "resourceclaimtemplates.resource.k8s.io" => {
-            devices::claim(&spec["spec"], "spec.spec", causes)
+            devices::claim(&spec["spec"], "spec.spec", causes);
         }
         "resourceslices.resource.k8s.io" => devices::slice(spec, causes),
         "certificatesigningrequests.certificates.k8s.io" => certificates::check(spec, causes),
@@ -158,7 +159,7 @@ fn contents(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
         "servicecidrs.networking.k8s.io" => network::service_cidr(spec, causes),
         "horizontalpodautoscalers.autoscaling" => autoscaling::check(spec, causes),
         "persistentvolumes" => storage::volume(spec, causes),
-        "persistentvolumeclaims" => storage::claim(spec, "spec", causes),
+        "persistentvolumeclaims" => claims::claim(spec, "spec", causes),
         "volumeattachments.storage.k8s.io" => storage::attachment(spec, causes),
         "volumeattributesclasses.storage.k8s.io" => storage::attributes_class(object, causes),
         "csidrivers.storage.k8s.io" => storage::driver(spec, causes),

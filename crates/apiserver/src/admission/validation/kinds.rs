@@ -29,10 +29,8 @@ pub(super) fn secret(object: &Value, causes: &mut Vec<Cause>) {
         }
         "kubernetes.io/dockerconfigjson" => docker(object, ".dockerconfigjson", causes),
         "kubernetes.io/dockercfg" => docker(object, ".dockercfg", causes),
-        "kubernetes.io/ssh-auth" => {
-            if !filled(&object["data"]["ssh-privatekey"]) {
-                causes.push(Cause::required("data[ssh-privatekey]", ""));
-            }
+        "kubernetes.io/ssh-auth" if !filled(&object["data"]["ssh-privatekey"]) => {
+            causes.push(Cause::required("data[ssh-privatekey]", ""));
         }
         "kubernetes.io/basic-auth" => {
             let has = |field: &str| object["data"].get(field).is_some();

@@ -10,30 +10,6 @@ use super::{names, resources};
 use crate::failure::Cause;
 use crate::values::quantity;
 
-/// Resources that are counted in whole numbers.
-pub(super) const WHOLE: [&str; 9] = [
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
-    "services.nodeports",
-    "services.loadbalancers",
-];
-/// Amounts of compute resources that a quota can limit.
-const COMPUTE: [&str; 9] = [
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-];
 const SCOPES: [&str; 7] = [
     "Terminating",
     "NotTerminating",
@@ -44,41 +20,17 @@ const SCOPES: [&str; 7] = [
     "CrossNamespacePodAffinity",
 ];
 
-fn is_standard_for_quota(name: &str) -> bool {
-    WHOLE.contains(&name)
-        || COMPUTE.contains(&name)
-        || name == "requests.storage"
-        || name.starts_with("hugepages-")
-        || name.starts_with("requests.hugepages-")
-}
-
-/// Returns whether a name without a prefix is known.
-pub(super) fn is_standard(name: &str) -> bool {
-    is_standard_for_quota(name) || name == "storage"
-}
-
-/// Checks the name of any resource.
-pub(super) fn resource_name(name: &str, path: &str, causes: &mut Vec<Cause>) {
-    let mut refuse = |why: &str| causes.push(Cause::invalid(path, &json!(name), why));
-    let found = names::key(name);
-    if !found.is_empty() {
-        found.iter().for_each(|why| refuse(why));
-    } else if !name.contains('/') && !is_standard(name) {
-        refuse("must be a standard resource type or fully qualified");
-    }
-}
-
 /// Checks the specification of a quota.
 pub(super) fn quota(spec: &Value, causes: &mut Vec<Cause>) {
     for (name, amount) in spec["hard"].as_object().into_iter().flatten() {
         let at = format!("spec.hard[{name}]");
-        resource_name(name, &at, causes);
-        if !name.contains('/') && !is_standard_for_quota(name) {
+        resources::any_name(name, &at, causes);
+        if !name.contains('/') && !resources::is_standard_for_quota(name) {
             let why = "must be a standard resource for quota";
             causes.push(Cause::invalid(&*at, &json!(name), why));
         }
         not_negative_amount(amount, &at, causes);
-        let is_whole = WHOLE.contains(&name.as_str()) || resources::is_extended(name);
+        let is_whole = resources::WHOLE.contains(&name.as_str()) || resources::is_extended(name);
         if is_whole && quantity::amount(amount).milli() % 1000 != 0 {
             causes.push(Cause::invalid(at, amount, "must be an integer"));
         }
@@ -114,7 +66,7 @@ fn fits(scope: &str, resource: &str) -> bool {
 fn limited(spec: &Value) -> impl Iterator<Item = &str> {
     let hard = spec["hard"].as_object().into_iter().flatten();
     hard.map(|(name, _)| name.as_str())
-        .filter(|name| is_standard_for_quota(name))
+        .filter(|name| resources::is_standard_for_quota(name))
 }
 
 fn conflict(seen: &BTreeSet<&str>) -> usize {
@@ -253,7 +205,7 @@ fn amounts<'a>(
             if kind == "Pod" || kind == "Container" {
                 resources::name(name, &at, causes);
             } else {
-                resource_name(name, &at, causes);
+                resources::any_name(name, &at, causes);
             }
             (name.as_str(), (quantity::amount(amount), amount))
         })

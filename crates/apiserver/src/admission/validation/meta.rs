@@ -113,8 +113,9 @@ fn name_of(resource: &Resource, name: &str) -> Vec<String> {
     match resource.storage.as_str() {
         "namespaces" | "statefulsets.apps" => names::label(name),
         "services" => names::service(name),
-        "apiservices.apiregistration.k8s.io" | "events" => names::path_segment(name),
-        "certificatesigningrequests.certificates.k8s.io" => names::path_segment(name),
+        "apiservices.apiregistration.k8s.io"
+        | "certificatesigningrequests.certificates.k8s.io"
+        | "events" => names::path_segment(name),
         "ipaddresses.networking.k8s.io" => addresses::strict(name),
         "cronjobs.batch" => {
             let mut wrong = names::subdomain(name);

@@ -4,11 +4,62 @@ use api::quantity::Amount;
 use serde_json::{Value, json};
 
 use super::checks::not_negative_amount;
-use super::{limits, names};
+use super::names;
 use crate::failure::Cause;
 use crate::values::quantity;
 
 const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+/// Resources that are counted in whole numbers.
+pub(super) const WHOLE: [&str; 9] = [
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+/// Amounts of compute resources that a quota can limit.
+const COMPUTE: [&str; 9] = [
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+];
+
+/// Returns whether a name without a prefix is one that a quota can limit.
+pub(super) fn is_standard_for_quota(name: &str) -> bool {
+    WHOLE.contains(&name)
+        || COMPUTE.contains(&name)
+        || name == "requests.storage"
+        || name.starts_with("hugepages-")
+        || name.starts_with("requests.hugepages-")
+}
+
+/// Returns whether a name without a prefix is known.
+fn is_standard(name: &str) -> bool {
+    is_standard_for_quota(name) || name == "storage"
+}
+
+/// Checks the name of any resource.
+pub(super) fn any_name(name: &str, path: &str, causes: &mut Vec<Cause>) {
+    let mut refuse = |why: &str| causes.push(Cause::invalid(path, &json!(name), why));
+    let found = names::key(name);
+    if !found.is_empty() {
+        for why in &found {
+            refuse(why);
+        }
+    } else if !name.contains('/') && !is_standard(name) {
+        refuse("must be a standard resource type or fully qualified");
+    }
+}
 
 /// Returns whether a name is one of Kubernetes' own.
 fn is_native(name: &str) -> bool {
@@ -36,7 +87,7 @@ pub(super) fn name(name: &str, path: &str, causes: &mut Vec<Cause>) {
     let mut refuse = |why: &str| causes.push(Cause::invalid(path, &json!(name), why));
     let wrong = names::key(name);
     let standard = STANDARD.contains(&name) || is_huge(name);
-    let known = standard || limits::is_standard(name);
+    let known = standard || is_standard(name);
     if wrong.is_empty() && !name.contains('/') && !known {
         refuse("must be a standard resource type or fully qualified");
     }
@@ -55,7 +106,7 @@ pub(super) fn name(name: &str, path: &str, causes: &mut Vec<Cause>) {
 /// Checks the name of a resource of a whole pod.
 pub(super) fn name_for_pod(name: &str, path: &str, causes: &mut Vec<Cause>) {
     let before = causes.len();
-    limits::resource_name(name, path, causes);
+    any_name(name, path, causes);
     if causes.len() == before && name != "cpu" && name != "memory" && !is_huge(name) {
         let allowed = ["cpu", "hugepages-", "memory"].map(str::to_owned);
         causes.push(Cause::unsupported(path, &json!(name), &allowed));
@@ -66,7 +117,7 @@ pub(super) fn name_for_pod(name: &str, path: &str, causes: &mut Vec<Cause>) {
 fn amount(resource: &str, given: &Value, path: &str, causes: &mut Vec<Cause>) {
     let parsed = quantity::amount(given);
     not_negative_amount(given, path, causes);
-    let is_whole = limits::WHOLE.contains(&resource) || is_extended(resource);
+    let is_whole = WHOLE.contains(&resource) || is_extended(resource);
     if is_whole && parsed.milli() % 1000 != 0 {
         causes.push(Cause::invalid(path, given, "must be an integer"));
     }

@@ -124,7 +124,6 @@ fn profiles(context: &Value, path: &str, causes: &mut Vec<Cause>) {
         }
         let missing = format!("must be set when {called} type is Localhost");
         match (called, local.as_str()) {
-            (_, None) if is_local => causes.push(Cause::required(at, &missing)),
             ("seccomp", Some(given)) if is_local => volumes::descending(given, &at, causes),
             ("seccomp", Some(_)) => {
                 let written = internal::written("SeccompProfile", profile);
@@ -135,7 +134,7 @@ fn profiles(context: &Value, path: &str, causes: &mut Vec<Cause>) {
                 let why = "must not be padded with whitespace";
                 causes.push(Cause::invalid(at, local, why));
             }
-            (_, Some("")) if is_local => causes.push(Cause::required(at, &missing)),
+            (_, None | Some("")) if is_local => causes.push(Cause::required(at, &missing)),
             (_, Some(_)) if ["RuntimeDefault", "Unconfined"].contains(&text(&profile["type"])) => {
                 causes.push(Cause::invalid(at, local, &only_local));
             }

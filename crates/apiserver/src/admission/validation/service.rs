@@ -134,9 +134,7 @@ fn repeated_ports(spec: &Value, kind: &str, causes: &mut Vec<Cause>) {
 }
 
 fn affinity(spec: &Value, causes: &mut Vec<Cause>) {
-    if !filled(&spec["sessionAffinity"]) {
-        causes.push(Cause::required("spec.sessionAffinity", ""));
-    } else {
+    if filled(&spec["sessionAffinity"]) {
         let kinds = ["ClientIP", "None"];
         one_of(
             &spec["sessionAffinity"],
@@ -144,6 +142,8 @@ fn affinity(spec: &Value, causes: &mut Vec<Cause>) {
             "spec.sessionAffinity",
             causes,
         );
+    } else {
+        causes.push(Cause::required("spec.sessionAffinity", ""));
     }
     if spec["sessionAffinity"] != "ClientIP" {
         return;

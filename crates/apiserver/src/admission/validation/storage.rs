@@ -6,43 +6,22 @@ use serde_json::{Map, Value, json};
 
 use super::affinity::node_selector;
 use super::checks::{
-    filled, indexed, label_selector, name, not_negative, not_negative_amount, one_of,
-    optional_name, text, wrong,
+    filled, indexed, label_selector, not_negative, not_negative_amount, one_of, optional_name,
+    text, wrong,
 };
-use super::{names, volumes};
+use super::{claims, names, volumes};
 use crate::failure::Cause;
 use crate::values::quantity;
 
-const ACCESS_MODES: [&str; 4] = [
-    "ReadOnlyMany",
-    "ReadWriteMany",
-    "ReadWriteOnce",
-    "ReadWriteOncePod",
-];
-const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 /// Shortest and longest time for which a token may be asked, in seconds.
 const TOKEN_SECONDS: (i64, i64) = (600, 1 << 32);
-
-fn access_modes(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let at = format!("{path}.accessModes");
-    let (mut alone, mut shared) = (false, false);
-    for mode in spec["accessModes"].as_array().into_iter().flatten() {
-        one_of(mode, &ACCESS_MODES, &at, causes);
-        alone |= mode == "ReadWriteOncePod";
-        shared |= mode != "ReadWriteOncePod" && ACCESS_MODES.contains(&text(mode));
-    }
-    if alone && shared {
-        let why = "may not use ReadWriteOncePod with other access modes";
-        causes.push(Cause::forbidden(at, why));
-    }
-}
 
 /// Checks the specification of a volume.
 pub(super) fn volume(spec: &Value, causes: &mut Vec<Cause>) {
     if !filled(&spec["accessModes"]) {
         causes.push(Cause::required("spec.accessModes", ""));
     }
-    access_modes(spec, "spec", causes);
+    claims::access_modes(spec, "spec", causes);
     capacity(&spec["capacity"], causes);
     let policy = &spec["persistentVolumeReclaimPolicy"];
     let at = "spec.persistentVolumeReclaimPolicy";
@@ -71,7 +50,7 @@ pub(super) fn volume(spec: &Value, causes: &mut Vec<Cause>) {
     if !spec["volumeMode"].is_null() {
         one_of(
             &spec["volumeMode"],
-            &VOLUME_MODES,
+            &claims::VOLUME_MODES,
             "spec.volumeMode",
             causes,
         );
@@ -122,81 +101,6 @@ fn capacity(capacity: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::invalid(at, amount, "must be greater than zero"));
         }
     }
-}
-
-/// Checks the specification of a claim at a path.
-pub(super) fn claim(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
-    if !filled(&spec["accessModes"]) {
-        let why = "at least 1 access mode is required";
-        causes.push(Cause::required(format!("{path}.accessModes"), why));
-    }
-    label_selector(&spec["selector"], &format!("{path}.selector"), causes);
-    access_modes(spec, path, causes);
-    let (amount, at) = (
-        &spec["resources"]["requests"]["storage"],
-        format!("{path}.resources[storage]"),
-    );
-    if amount.is_null() {
-        causes.push(Cause::required(at, ""));
-    } else {
-        let parsed = quantity::amount(amount);
-        if parsed.is_zero() || parsed.is_negative() {
-            causes.push(Cause::invalid(at, amount, "must be greater than zero"));
-        }
-    }
-    for field in ["storageClassName", "volumeAttributesClassName"] {
-        let at = format!("{path}.{field}");
-        optional_name(&spec[field], names::subdomain, &at, causes);
-    }
-    if !spec["volumeMode"].is_null() {
-        let at = format!("{path}.volumeMode");
-        one_of(&spec["volumeMode"], &VOLUME_MODES, &at, causes);
-    }
-    for field in ["dataSource", "dataSourceRef"] {
-        if !spec[field].is_null() {
-            data_source(&spec[field], &format!("{path}.{field}"), causes);
-        }
-    }
-    let (source, other) = (&spec["dataSource"], &spec["dataSourceRef"]);
-    let why = if source.is_null() || other.is_null() {
-        return;
-    } else if filled(&other["namespace"]) {
-        "may not be specified when dataSourceRef.namespace is specified"
-    } else if ["apiGroup", "kind", "name"]
-        .iter()
-        .any(|field| source[field] != other[field])
-    {
-        "must match dataSourceRef"
-    } else {
-        return;
-    };
-    let cause = Cause::invalid(path, &Value::Null, why);
-    causes.push(cause.with_value(&format!("{path}.dataSource")));
-}
-
-fn data_source(source: &Value, path: &str, causes: &mut Vec<Cause>) {
-    for field in ["name", "kind"] {
-        if !filled(&source[field]) {
-            causes.push(Cause::required(format!("{path}.{field}"), ""));
-        }
-    }
-    let group = text(&source["apiGroup"]);
-    if group.is_empty() && source["kind"] != "PersistentVolumeClaim" {
-        let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-        causes.push(Cause::invalid(path, &json!(text(&source["kind"])), why));
-    }
-    optional_name(
-        &source["apiGroup"],
-        names::subdomain,
-        &format!("{path}.apiGroup"),
-        causes,
-    );
-    optional_name(
-        &source["namespace"],
-        names::label,
-        &format!("{path}.namespace"),
-        causes,
-    );
 }
 
 /// Checks a class of storage.
@@ -421,20 +325,4 @@ pub(super) fn room(object: &Value, causes: &mut Vec<Cause>) {
     let class = text(&object["storageClassName"]);
     wrong(names::subdomain(class), class, "storageClassName", causes);
     not_negative_amount(&object["capacity"], "capacity", causes);
-}
-
-/// Checks a reference to a secret in any namespace.
-pub(super) fn secret_anywhere(value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    name(
-        &value["name"],
-        names::subdomain,
-        &format!("{path}.name"),
-        causes,
-    );
-    name(
-        &value["namespace"],
-        names::label,
-        &format!("{path}.namespace"),
-        causes,
-    );
 }

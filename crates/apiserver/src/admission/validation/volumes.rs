@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-use super::checks::{filled, indexed, one_of, text, wrong};
-use super::{fields, meta, names, storage};
+use super::checks::{filled, indexed, name, one_of, text, wrong};
+use super::{claims, fields, meta, names};
 use crate::failure::Cause;
 use crate::values::quantity;
 
@@ -179,7 +179,7 @@ fn source(volume: &Value, pod: &str, path: &str, causes: &mut Vec<Cause>) {
             } else {
                 let labels = &template["metadata"]["labels"];
                 meta::labels(labels, &format!("{at}.metadata.labels"), causes);
-                storage::claim(&template["spec"], &format!("{at}.spec"), causes);
+                claims::claim(&template["spec"], &format!("{at}.spec"), causes);
             }
             let name = text(&volume["name"]);
             if !pod.is_empty() && !name.is_empty() {
@@ -220,7 +220,7 @@ pub(super) fn source_of_volume(spec: &Value, causes: &mut Vec<Cause>) {
                 "nodeExpandSecretRef",
             ] {
                 if !value[secret].is_null() {
-                    storage::secret_anywhere(&value[secret], &format!("{at}.{secret}"), causes);
+                    secret_anywhere(&value[secret], &format!("{at}.{secret}"), causes);
                 }
             }
         }
@@ -253,10 +253,8 @@ fn common(kind: &str, value: &Value, path: &str, causes: &mut Vec<Cause>) {
         "persistentVolumeClaim" => &["claimName"],
         "vsphereVolume" => &["volumePath"],
         "photonPersistentDisk" => &["pdID"],
-        "portworxVolume" => &["volumeID"],
+        "portworxVolume" | "cinder" | "awsElasticBlockStore" => &["volumeID"],
         "scaleIO" => &["gateway", "system", "volumeName"],
-        "cinder" => &["volumeID"],
-        "awsElasticBlockStore" => &["volumeID"],
         _ => &[],
     };
     for field in required {
@@ -453,4 +451,20 @@ pub(super) fn driver(value: &Value, path: &str, causes: &mut Vec<Cause>) {
         causes.push(Cause::too_long(path, 63));
     }
     wrong(names::driver(name), name, path, causes);
+}
+
+/// Checks a reference to a secret in any namespace.
+pub(super) fn secret_anywhere(value: &Value, path: &str, causes: &mut Vec<Cause>) {
+    name(
+        &value["name"],
+        names::subdomain,
+        &format!("{path}.name"),
+        causes,
+    );
+    name(
+        &value["namespace"],
+        names::label,
+        &format!("{path}.namespace"),
+        causes,
+    );
 }

@@ -6,7 +6,7 @@ use super::checks::{
     at_most_all, filled, indexed, label_selector, not_negative, number_or_percent, one_of,
     optional_name, text,
 };
-use super::{meta, names, pod, storage};
+use super::{claims, meta, names, pod};
 use crate::failure::Cause;
 use crate::objects::selectors;
 use crate::registry::Resource;
@@ -207,7 +207,7 @@ fn stateful_set(spec: &Value, causes: &mut Vec<Cause>) {
 /// Checks what only a new stateful set must not have; in others it cannot be changed.
 pub(super) fn new_stateful_set(spec: &Value, causes: &mut Vec<Cause>) {
     for (at, claim) in indexed(&spec["volumeClaimTemplates"], "spec.volumeClaimTemplates") {
-        storage::claim(&claim["spec"], &format!("{at}.spec"), causes);
+        claims::claim(&claim["spec"], &format!("{at}.spec"), causes);
     }
     optional_name(
         &spec["serviceName"],
