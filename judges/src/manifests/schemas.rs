@@ -115,7 +115,11 @@ impl Schema {
             }
             Form::Map => json!({"k": self.field("k").sample()}),
             Form::List => json!([self.items().sample()]),
-            Form::Text => self.choices().first().cloned().unwrap_or(json!("x")),
+            Form::Text => self
+                .choices()
+                .first()
+                .cloned()
+                .unwrap_or_else(|| json!("x")),
             Form::Bytes => json!("Yg=="),
             Form::Time => json!("2026-01-01T00:00:00Z"),
             Form::Quantity => json!("1"),

@@ -139,7 +139,16 @@ pub(super) fn strict_range(text: &str, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Checks that an address can be that of an endpoint.
+/// Checks that an address is that of another machine.
+pub(super) fn not_loopback(text: &str, path: &str, causes: &mut Vec<Cause>) {
+    if parse(text).is_some_and(|address| address.is_loopback()) {
+        let why = "may not be in the loopback range (127.0.0.0/8, ::1/128)";
+        causes.push(Cause::invalid(path, &json!(text), why));
+    }
+}
+
+/// Checks that an address can be that of an endpoint. A loopback address can, which a real server refuses: pods of the embedded cluster have such
+/// addresses.
 pub(super) fn endpoint(text: &str, path: &str, causes: &mut Vec<Cause>) {
     let mut refuse = |why: &str| causes.push(Cause::invalid(path, &json!(text), why));
     let Some(address) = parse(text) else {
@@ -147,9 +156,6 @@ pub(super) fn endpoint(text: &str, path: &str, causes: &mut Vec<Cause>) {
     };
     if address.is_unspecified() {
         refuse(&format!("may not be unspecified ({text})"));
-    }
-    if address.is_loopback() {
-        refuse("may not be in the loopback range (127.0.0.0/8, ::1/128)");
     }
     let (unicast, multicast) = match address {
         IpAddr::V4(address) => (

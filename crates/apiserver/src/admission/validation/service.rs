@@ -45,6 +45,7 @@ pub(super) fn check(spec: &Value, causes: &mut Vec<Cause>) {
         let given = text(address);
         if addresses::parse(given).is_some() {
             addresses::endpoint(given, &at, causes);
+            addresses::not_loopback(given, &at, causes);
         } else {
             addresses::legacy(given, &at, causes);
         }
