@@ -92,7 +92,7 @@ pub async fn run(options: &Options, interrupt: &Interrupt) -> anyhow::Result<Rep
         Verdict::Passed => {}
         Verdict::Failed(failure) => report.violations.push(failure.to_string()),
         Verdict::Interrupted { reason } => anyhow::bail!("{reason}"),
-        other => anyhow::bail!("the run has no verdict: {other:?}"),
+        Verdict::Skipped { reason, .. } => anyhow::bail!("the run was skipped: {reason}"),
     }
     if !is_down {
         report

@@ -308,6 +308,8 @@ impl Faults {
         what: &Disturbance,
         over: impl Future<Output = ()>,
     ) -> Result<u64, Error> {
+        // or the future would have room for one in each arm
+        let over = Box::pin(over);
         match what {
             Disturbance::Api { rule } => {
                 let api = self.api()?;
