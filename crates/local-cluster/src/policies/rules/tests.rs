@@ -160,25 +160,25 @@ fn node_closes_the_ways_of_one_pod_and_leaves_all_other_traffic_alone() {
 delete table inet policies-10-244-1-2
 table inet policies-10-244-1-2 {
   chain egress {
-ct state established,related accept
-tcp dport 6443 accept
-ip daddr 10.96.0.1 tcp dport 443 accept
-drop
+    ct state established,related accept
+    tcp dport 6443 accept
+    ip daddr 10.96.0.1 tcp dport 443 accept
+    drop
   }
   chain input {
-type filter hook input priority 0; policy accept;
-ip saddr 10.244.1.2 jump egress
+    type filter hook input priority 0; policy accept;
+    ip saddr 10.244.1.2 jump egress
   }
   chain ingress {
-ct state established,related accept
-tcp dport 2112 accept
-drop
+    ct state established,related accept
+    tcp dport 2112 accept
+    drop
   }
   chain forward {
-type filter hook forward priority 0; policy accept;
-ip saddr 10.244.1.2 ip daddr 10.244.1.2 accept
-ip saddr 10.244.1.2 jump egress
-ip daddr 10.244.1.2 jump ingress
+    type filter hook forward priority 0; policy accept;
+    ip saddr 10.244.1.2 ip daddr 10.244.1.2 accept
+    ip saddr 10.244.1.2 jump egress
+    ip daddr 10.244.1.2 jump ingress
   }
 }
 ";
