@@ -9,15 +9,11 @@ const COUNT: usize = 200;
 /// thousand other manifests, about five show a difference that is not listed.
 const SEED: u64 = 1;
 
-fn seed() -> u64 {
-    let given = std::env::var("NUMARESOURCES_SEED").ok();
-    given.map_or(SEED, |seed| seed.parse().unwrap())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: the Kubernetes programs"]
 async fn the_embedded_server_judges_200_manifests_as_a_real_one_does() {
-    let seed = seed();
+    let given = std::env::var("NUMARESOURCES_SEED").ok();
+    let seed = given.map_or(SEED, |seed| seed.parse().unwrap());
     println!("NUMARESOURCES_SEED={seed} repeats this run");
     let documents = manifests::documents().unwrap();
     let cases = manifests::drawn(&documents, COUNT, seed);
