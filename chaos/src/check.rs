@@ -9,7 +9,9 @@ mod losses;
 mod refusals;
 mod restarts;
 
-use crate::recording::Line;
+use serde_json::Value;
+
+use crate::recording::{Entry, Line};
 
 pub(crate) use accounts::taken_cpus;
 pub use accounts::{Counted, accounts};
@@ -45,6 +47,17 @@ pub fn recording(lines: &[Line]) -> Report {
     report.violations.extend(held.violations);
     report.notes.extend(held.notes);
     report
+}
+
+/// Returns every NRT that was told, with its line and its node.
+fn nrts(lines: &[Line]) -> impl Iterator<Item = (&Line, &str, &Value)> {
+    lines.iter().filter_map(|line| match &line.entry {
+        Entry::Applied { kind, object } if kind == "NodeResourceTopology" => {
+            let node = object.pointer("/metadata/name")?.as_str()?;
+            Some((line, node, object))
+        }
+        _ => None,
+    })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use api::attributes;
 use serde_json::Value;
 use suite::context::settle::fingerprint;
 
+use super::nrts;
 use crate::recording::{Entry, Line, PodView, milli};
 
 /// How long before an NRT its pods may have been what its fingerprint says, in milliseconds: longer than any exporter stands still.
@@ -37,14 +38,7 @@ struct Snapshot {
 pub fn accounts(lines: &[Line]) -> Counted {
     let history = history(lines);
     let mut counted = Counted::default();
-    for line in lines {
-        let Entry::Applied { kind, object } = &line.entry else {
-            continue;
-        };
-        let name = object.pointer("/metadata/name").and_then(Value::as_str);
-        let (Some(node), "NodeResourceTopology") = (name, kind.as_str()) else {
-            continue;
-        };
+    for (line, node, object) in nrts(lines) {
         let Some(published) = attribute(object, attributes::POD_FINGERPRINT) else {
             continue;
         };

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
 use super::restarts::Restarts;
-use super::{Report, taken_cpus};
+use super::{Report, nrts, taken_cpus};
 use crate::recording::{Clock, Entry, Line, PodView};
 
 /// How long a pod must have run before an NRT, in milliseconds: what an exporter publishes late is not older.
@@ -37,14 +35,7 @@ pub fn nothing_given_away(lines: &[Line]) -> Report {
     let restarts = Restarts::of(lines);
     let mut violations = Vec::new();
     let mut compared = 0;
-    for line in lines {
-        let Entry::Applied { kind, object } = &line.entry else {
-            continue;
-        };
-        let name = object.pointer("/metadata/name").and_then(Value::as_str);
-        let (Some(node), "NodeResourceTopology") = (name, kind.as_str()) else {
-            continue;
-        };
+    for (line, node, object) in nrts(lines) {
         let at = clock.when(object).unwrap_or(line.at);
         let there = held
             .iter()

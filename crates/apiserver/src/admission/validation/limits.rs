@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::quantity::Amount;
 use serde_json::{Value, json};
 
-use super::checks::{indexed, not_negative_amount, text};
+use super::checks::{indexed, text};
 use super::{names, resources};
 use crate::failure::Cause;
 use crate::values::quantity;
@@ -29,11 +29,7 @@ pub(super) fn quota(spec: &Value, causes: &mut Vec<Cause>) {
             let why = "must be a standard resource for quota";
             causes.push(Cause::invalid(&*at, &json!(name), why));
         }
-        not_negative_amount(amount, &at, causes);
-        let is_whole = resources::WHOLE.contains(&name.as_str()) || resources::is_extended(name);
-        if is_whole && quantity::amount(amount).milli() % 1000 != 0 {
-            causes.push(Cause::invalid(at, amount, "must be an integer"));
-        }
+        resources::in_units(name, amount, &at, causes);
     }
     scopes(spec, causes);
     scope_selector(spec, causes);

@@ -10,7 +10,7 @@ use crate::values::quantity;
 
 const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 /// Resources that are counted in whole numbers.
-pub(super) const WHOLE: [&str; 9] = [
+const WHOLE: [&str; 9] = [
     "pods",
     "resourcequotas",
     "services",
@@ -76,7 +76,7 @@ fn is_huge(name: &str) -> bool {
 }
 
 /// Returns whether a name is that of an extended resource.
-pub(super) fn is_extended(name: &str) -> bool {
+fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && names::key(&format!("requests.{name}")).is_empty()
@@ -113,16 +113,20 @@ pub(super) fn name_for_pod(name: &str, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Checks an amount of a resource.
-fn amount(resource: &str, given: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let parsed = quantity::amount(given);
+/// Refuses a negative amount, and a fraction of what is counted in whole numbers.
+pub(super) fn in_units(resource: &str, given: &Value, path: &str, causes: &mut Vec<Cause>) {
     not_negative_amount(given, path, causes);
     let is_whole = WHOLE.contains(&resource) || is_extended(resource);
-    if is_whole && parsed.milli() % 1000 != 0 {
+    if is_whole && quantity::amount(given).milli() % 1000 != 0 {
         causes.push(Cause::invalid(path, given, "must be an integer"));
     }
+}
+
+/// Checks an amount of a resource of a container or pod.
+fn amount(resource: &str, given: &Value, path: &str, causes: &mut Vec<Cause>) {
+    in_units(resource, given, path, causes);
     if let Some(size) = resource.strip_prefix("hugepages-")
-        && !is_multiple(parsed, size)
+        && !is_multiple(quantity::amount(given), size)
     {
         let why = format!(
             "{} is not positive integer multiple of {resource}",
