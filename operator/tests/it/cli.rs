@@ -5,7 +5,6 @@ use std::path::Path;
 use assert_cmd::Command;
 use fs_err as fs;
 use rstest::rstest;
-use serde_json::{Value, json};
 
 /// Names a server at a port where none listens.
 const UNREACHABLE: &str = "
@@ -171,61 +170,5 @@ fn without_a_cluster_it_says_so() {
         String::from_utf8(output.stderr)
             .unwrap()
             .contains("cannot read kubeconfig /nowhere/kubeconfig")
-    );
-}
-
-/// Makes the operator's program available under the exporter's name.
-fn exporter(directory: &Path) -> Command {
-    let link = directory.join("resource-topology-exporter");
-    std::os::unix::fs::symlink(
-        assert_cmd::cargo::cargo_bin("numaresources-operator"),
-        &link,
-    )
-    .unwrap();
-    Command::new(link)
-}
-
-/// The manifest of the exporter without an operator (rte.md 9.1) names flags and variables, and has a file of settings.
-#[test]
-fn exporter_understands_the_manifest_for_it_alone() {
-    let objects = manifests::rte::standalone::objects("i");
-    let set = objects.last().unwrap();
-    let container = &set["spec"]["template"]["spec"]["containers"][0];
-    let arguments = container["args"].as_array().unwrap().iter();
-    let directory = tempfile::tempdir().unwrap();
-    let mut command = exporter(directory.path());
-    command
-        .env_clear()
-        .args(arguments.map(|argument| argument.as_str().unwrap()))
-        .arg("--dump-config=.andexit");
-    for variable in container["env"].as_array().unwrap() {
-        let value = variable["value"].as_str().unwrap_or("downward");
-        command.env(variable["name"].as_str().unwrap(), value);
-    }
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let config: Value = serde_yaml::from_slice(&output.stdout).unwrap();
-    let topology = &config["topologyExporter"];
-    assert_eq!(topology["sleepInterval"], json!(60_000_000_000_u64));
-    assert_eq!(topology["metricsAddress"], "127.0.0.1");
-    assert_eq!(
-        topology["referenceContainer"]["containerName"],
-        "shared-pool-container"
-    );
-    assert_eq!(config["nrtUpdater"]["hostname"], "downward");
-}
-
-#[test]
-fn under_the_exporters_name_it_is_the_exporter() {
-    let directory = tempfile::tempdir().unwrap();
-    let output = exporter(directory.path())
-        .arg("--version")
-        .output()
-        .unwrap();
-    assert!(output.status.success());
-    assert!(
-        String::from_utf8(output.stdout)
-            .unwrap()
-            .starts_with("resource-topology-exporter ")
     );
 }

@@ -1,6 +1,7 @@
 //! Runs the program as on a node: checks objects, conditions, metrics and exit codes for a command line.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -240,6 +241,35 @@ async fn fingerprint_status_is_dumped() {
         records[0]["pods"],
         json!([{"Namespace": "default", "Name": "pod-1"}])
     );
+}
+
+/// The manifest of the exporter without an operator (rte.md 9.1) names flags and variables, and has a file of settings.
+#[test]
+fn manifest_for_it_alone_is_understood() {
+    let objects = manifests::rte::standalone::objects("i");
+    let set = objects.last().unwrap();
+    let container = &set["spec"]["template"]["spec"]["containers"][0];
+    let arguments = container["args"].as_array().unwrap().iter();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_resource-topology-exporter"));
+    command
+        .env_clear()
+        .args(arguments.map(|argument| argument.as_str().unwrap()))
+        .arg("--dump-config=.andexit");
+    for variable in container["env"].as_array().unwrap() {
+        let value = variable["value"].as_str().unwrap_or("downward");
+        command.env(variable["name"].as_str().unwrap(), value);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let config: Value = serde_yaml::from_slice(&output.stdout).unwrap();
+    let topology = &config["topologyExporter"];
+    assert_eq!(topology["sleepInterval"], json!(60_000_000_000_u64));
+    assert_eq!(topology["metricsAddress"], "127.0.0.1");
+    assert_eq!(
+        topology["referenceContainer"]["containerName"],
+        "shared-pool-container"
+    );
+    assert_eq!(config["nrtUpdater"]["hostname"], "downward");
 }
 
 #[tokio::test]
