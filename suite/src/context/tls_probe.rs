@@ -18,11 +18,6 @@ use tokio_rustls::client::TlsStream;
 use crate::context::Context;
 use crate::step::StepError;
 
-/// Version 1.1 on the wire.
-pub const TLS_1_1: u16 = 0x0302;
-/// Version 1.2 on the wire.
-pub const TLS_1_2: u16 = 0x0303;
-
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
@@ -185,7 +180,7 @@ mod tests {
     fn greetings_are_understood_by_a_server() {
         let mut acceptor = Acceptor::default();
         acceptor
-            .read_tls(&mut client_hello(TLS_1_2, 0xc02b).as_slice())
+            .read_tls(&mut client_hello(0x0303, 0xc02b).as_slice())
             .expect("it is read");
         let accepted = acceptor
             .accept()

@@ -8,20 +8,15 @@ use kube::api::Api;
 use rustls::ProtocolVersion;
 
 use crate::context::Context;
-use crate::context::tls_probe::{TLS_1_1, TLS_1_2};
 use crate::needs::Need;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::registry::scenario;
-use crate::scenarios::tls_profile::{Profile, SUITES, tls_flags};
+use crate::scenarios::tls_profile::{Profile, Version, tls_flags};
 use crate::step::StepError;
 
 const NEEDS: &[Need] = &[Need::OpenShift];
 /// TCP port of the schedulers.
 const SCHEDULER_PORT: u16 = 10259;
-/// ECDHE-ECDSA-AES128-SHA256 on the wire; only the profile Old has it.
-const OLD_SUITE: u16 = 0xc023;
-/// `TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256` on the wire.
-const GOOD_SUITE: u16 = 0xc02b;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
@@ -84,15 +79,20 @@ async fn rejected_by_exporters(ctx: &Context) -> Result<(), StepError> {
 
 async fn rejected(ctx: &Context, pods: &[Pod], port: u16) -> Result<(), StepError> {
     let profile = profile(ctx).await?;
-    let below = if profile.has_ciphers {
-        TLS_1_1
-    } else {
-        TLS_1_2
-    };
-    let mut hellos = vec![("a version below the smallest", below, GOOD_SUITE)];
-    // suites can be chosen only in old versions
-    if profile.has_ciphers {
-        hellos.push(("a suite that is not allowed", TLS_1_2, OLD_SUITE));
+    let below = profile.min_version.below();
+    let version = below.map(|version| {
+        let suite = profile.accepted();
+        ("a version below the smallest", version, suite)
+    });
+    let suite = profile
+        .refused()
+        .map(|suite| ("a suite that is not allowed", Version::Tls12, suite));
+    let hellos: Vec<_> = version.into_iter().chain(suite).collect();
+    if hellos.is_empty() {
+        return Err(StepError::Skip(format!(
+            "the TLS profile {} allows every version and every suite",
+            profile.name
+        )));
     }
     for pod in pods {
         // a server that accepts no connection at all would reject everything
@@ -102,7 +102,9 @@ async fn rejected(ctx: &Context, pods: &[Pod], port: u16) -> Result<(), StepErro
         .await?;
         for (what, version, suite) in &hellos {
             ctx.step(format!("{} rejects {what}", pod.name_any()), async {
-                let answer = ctx.send_client_hello(pod, port, *version, *suite).await?;
+                let answer = ctx
+                    .send_client_hello(pod, port, version.number(), suite.number)
+                    .await?;
                 ctx.recorder.saw(format!("{answer:?}"));
                 if answer.is_rejection() {
                     return Ok(());
@@ -149,24 +151,21 @@ fn agreed(
         .negotiated_cipher_suite()
         .map(|suite| suite.suite());
     ctx.recorder.saw(format!("{version:?} {suite:?}"));
-    let allowed: &[ProtocolVersion] = if profile.has_ciphers {
-        &[ProtocolVersion::TLSv1_2, ProtocolVersion::TLSv1_3]
-    } else {
-        &[ProtocolVersion::TLSv1_3]
-    };
-    if !version.is_some_and(|version| allowed.contains(&version)) {
+    let smallest = profile.min_version;
+    if !version.is_some_and(|version| u16::from(version) >= smallest.number()) {
         return Err(StepError::mismatch(
             "version",
-            format!("{allowed:?}"),
+            format!("{} or later", smallest.name()),
             format!("{version:?}"),
         ));
     }
     let name = suite.and_then(|suite| suite.as_str()).unwrap_or_default();
-    let is_known = version == Some(ProtocolVersion::TLSv1_3) || SUITES.contains(&name);
-    if is_known {
+    let mut allowed = profile.suites.iter();
+    let is_allowed = allowed.any(|suite| suite.iana == name);
+    if version == Some(ProtocolVersion::TLSv1_3) || is_allowed {
         return Ok(());
     }
-    Err(StepError::mismatch("suite", SUITES.join(", "), name))
+    Err(StepError::mismatch("suite", profile.flags().1, name))
 }
 
 async fn exporters_have_flags(ctx: &Context) -> Result<(), StepError> {

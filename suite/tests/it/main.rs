@@ -17,4 +17,5 @@ mod killed;
 mod lanes;
 mod openshift;
 mod permissions;
+mod tls;
 mod warm;

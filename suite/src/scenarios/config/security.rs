@@ -22,9 +22,7 @@ use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::registry::scenario;
 use crate::scenarios::steps;
-use crate::scenarios::tls_profile::{
-    CIPHERS, INTERMEDIATE, MIN_VERSION, MODERN, Profile, tls_flags,
-};
+use crate::scenarios::tls_profile::{CIPHERS, MIN_VERSION, Profile, Version, tls_flags};
 use crate::step::StepError;
 
 /// Annotation of a node: the configuration that it has.
@@ -106,10 +104,10 @@ async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), StepError> {
     let server = servers.get(CLUSTER).await?;
     let old = server.spec.tls_security_profile.clone();
     let now = Profile::of(old.as_ref())?;
-    let other = if now.has_ciphers {
-        MODERN
+    let other = if now.min_version < Version::Tls13 {
+        Profile::modern()
     } else {
-        INTERMEDIATE
+        Profile::intermediate()
     };
     ctx.step(
         format!("exporters serve as {} requires", now.name),
@@ -159,7 +157,11 @@ async fn exporters_serve(
 ) -> Result<(), StepError> {
     for named in daemon_sets {
         let sets = Api::<DaemonSet>::namespaced(ctx.client(), &named.namespace);
-        let what = format!("exporters of {} have {}", named.name, profile.min_version);
+        let what = format!(
+            "exporters of {} have {}",
+            named.name,
+            profile.min_version.name()
+        );
         let limit = ctx.deadlines().installed;
         ctx.until(&what, limit, async || {
             let set = sets.get(&named.name).await?;
