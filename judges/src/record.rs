@@ -1,6 +1,7 @@
 //! What can be recorded.
 
 mod api;
+mod conformance;
 mod kubelet;
 mod manifests;
 mod scheduler;
@@ -11,6 +12,8 @@ mod scheduler;
 pub(crate) enum Command {
     /// Conversations with a real API server, to `judges/corpus/api`.
     Api(api::Args),
+    /// Nothing: runs Kubernetes' own conformance tests against an embedded cluster. Needs Go the first time.
+    Conformance(conformance::Args),
     /// Random pod sequences on real kubelets, to `judges/corpus/kubelet`. Needs Linux and root.
     Kubelet(kubelet::Args),
     /// Nothing: compares the embedded API server with a real one on manifests, valid and with a rule broken each.
@@ -22,6 +25,7 @@ pub(crate) enum Command {
 pub(crate) fn run(what: Command) -> anyhow::Result<()> {
     match what {
         Command::Api(args) => api::run(args),
+        Command::Conformance(args) => conformance::run(args),
         Command::Kubelet(args) => kubelet::run(args),
         Command::Manifests(args) => manifests::run(args),
         Command::Scheduler(args) => scheduler::run(args),

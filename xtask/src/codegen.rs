@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 
 mod bundle;
+mod conformance;
 mod crds;
 mod exporter;
 mod extent;
@@ -85,7 +86,11 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     files.extend(bundle::files()?);
     let drifted = compare(&config, &files)?;
     let (page, page_as_rendered) = extent::page()?;
+    let (counts, counts_as_rendered) = conformance::page()?;
     if check {
+        if counts != counts_as_rendered {
+            bail!("docs/conformance.md differs from its list, run `cargo xtask codegen`");
+        }
         if page != page_as_rendered {
             bail!(
                 "a table of README.tests.md differs from what the code renders, run `cargo xtask codegen`"
@@ -112,6 +117,7 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
         file.write(&config)?;
     }
     extent::write(&page_as_rendered)?;
+    conformance::write(&counts_as_rendered)?;
     for path in drifted
         .iter()
         .filter(|path| !files.iter().any(|file| Path::new(&file.path) == *path))

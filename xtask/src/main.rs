@@ -51,6 +51,9 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Runs Kubernetes' own conformance tests against an embedded cluster (`cargo xtask conformance --help`).
+    #[command(disable_help_flag = true)]
+    Conformance(forward::Args),
     /// Feeds the parsers and the scheduler with hostile input, for as long as one likes.
     Fuzz(fuzz::Args),
     /// Makes the container image.
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Citations => citations::run(),
         Command::Codegen { check } => codegen::run(check),
         Command::Compatibility { check } => compatibility::run(check),
+        Command::Conformance(args) => return forward::run("judges", &["conformance"], args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Layers => layers::run(),

@@ -18,6 +18,9 @@ pub fn minor_version() -> &'static str {
 /// The program that makes Services answer. Only nodes whose containers another runtime runs need it, so it is none of [`NAMES`].
 pub const KUBE_PROXY: &str = "kube-proxy";
 
+/// The program with Kubernetes' own end-to-end tests. No cluster needs it, so it is none of [`NAMES`].
+pub const TESTS: &str = "e2e.test";
+
 /// The absolute paths of the programs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Assets {

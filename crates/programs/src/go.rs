@@ -105,6 +105,35 @@ pub(crate) fn compile(
     linker_flags: &str,
     report: Report<'_>,
 ) -> Result<(), Error> {
+    let out = prepare(work, module)?.to_string_lossy().into_owned();
+    // -v prints each package when it is compiled, which serves as progress.
+    let mut arguments = vec!["build", "-v", "-mod=readonly", "-ldflags", linker_flags];
+    arguments.extend(["-o", &out]);
+    arguments.extend(packages);
+    run(go, work, &arguments, report)
+}
+
+/// Builds the tests of a package of a module in an empty directory; their program has the given name in the directory `out` below it then.
+pub(crate) fn compile_tests(
+    go: &Path,
+    work: &Path,
+    module: Module,
+    package: &str,
+    name: &str,
+    linker_flags: &str,
+    report: Report<'_>,
+) -> Result<(), Error> {
+    let program = prepare(work, module)?.join(name);
+    let program = program.to_string_lossy().into_owned();
+    // Go would also look for mistakes in the tests, which are not ours to mend.
+    let mut arguments = vec!["test", "-c", "-vet=off", "-mod=readonly"];
+    arguments.extend(["-ldflags", linker_flags]);
+    arguments.extend(["-o", &program, package]);
+    run(go, work, &arguments, report)
+}
+
+/// Writes a module to an empty directory, and returns the directory of its programs.
+fn prepare(work: &Path, module: Module) -> Result<PathBuf, Error> {
     fs_err::write(work.join("go.mod"), module.requirements)?;
     fs_err::write(work.join("go.sum"), module.sums)?;
     if let Some(main) = module.main {
@@ -112,12 +141,7 @@ pub(crate) fn compile(
     }
     let out = work.join("out");
     fs_err::create_dir_all(&out)?;
-    let out = out.to_string_lossy().into_owned();
-    // -v prints each package when it is compiled, which serves as progress.
-    let mut arguments = vec!["build", "-v", "-mod=readonly", "-ldflags", linker_flags];
-    arguments.extend(["-o", &out]);
-    arguments.extend(packages);
-    run(go, work, &arguments, report)
+    Ok(out)
 }
 
 /// Runs go and reports the lines that it writes as progress, at most a few per second.

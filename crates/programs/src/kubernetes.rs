@@ -6,7 +6,7 @@ mod build;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cluster_spec::kubernetes::{Assets, KUBE_PROXY, KUBERNETES_VERSION, NAMES};
+use cluster_spec::kubernetes::{Assets, KUBE_PROXY, KUBERNETES_VERSION, NAMES, TESTS};
 use cluster_spec::progress::{Report, note};
 
 use crate::child::output_within;
@@ -86,17 +86,27 @@ pub fn locate(search_path: &SearchPath, report: Report<'_>) -> Result<Assets, Er
 
 /// Locates kube-proxy, and builds it where it is missing.
 pub fn locate_proxy(search_path: &SearchPath, report: Report<'_>) -> Result<PathBuf, Error> {
-    let given = search_path.given.as_ref().map(|dir| dir.join(KUBE_PROXY));
+    locate_one(KUBE_PROXY, search_path, report)
+}
+
+/// Locates the program with Kubernetes' own end-to-end tests, and builds it where it is missing.
+pub fn locate_tests(search_path: &SearchPath, report: Report<'_>) -> Result<PathBuf, Error> {
+    locate_one(TESTS, search_path, report)
+}
+
+/// Locates a program that the given directory may lack, and builds it where it is missing.
+fn locate_one(name: &str, search_path: &SearchPath, report: Report<'_>) -> Result<PathBuf, Error> {
+    let given = search_path.given.as_ref().map(|dir| dir.join(name));
     if let Some(file) = given.filter(|file| file.is_file()) {
-        check_version(KUBE_PROXY, &file).map_err(Error::Given)?;
+        check_version(name, &file).map_err(Error::Given)?;
         let place = file.canonicalize();
         return place.map_err(|error| Error::Given(format!("{}: {error}", file.display())));
     }
-    if let Some(file) = find(KUBE_PROXY, search_path, report) {
+    if let Some(file) = find(name, search_path, report) {
         return Ok(file);
     }
-    build(&[KUBE_PROXY], search_path, report)?;
-    Ok(search_path.cache.join(KUBE_PROXY))
+    build(&[name], search_path, report)?;
+    Ok(search_path.cache.join(name))
 }
 
 /// Builds programs into the cache.

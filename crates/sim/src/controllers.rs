@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::Signer;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::ReplicationController;
 use kube::Client;
 use tokio::task::JoinSet;
 
@@ -95,7 +97,8 @@ pub fn start(client: Client, options: Options) -> Controllers {
     tasks.spawn(writing);
     let world = Arc::new(World::new(client, events));
     let deployments = deployment::Controller::new(&world);
-    let replica_sets = replica_set::Controller::new(&world);
+    let replica_sets = replica_set::Controller::<ReplicaSet>::new(&world);
+    let replication_controllers = replica_set::Controller::<ReplicationController>::new(&world);
     let daemon_sets = daemon_set::Controller::new(&world);
     let namespaces = namespaces::Controller::new(&world, root_ca);
     let nodes = nodes::Controller::new(&world, node_grace);
@@ -113,6 +116,7 @@ pub fn start(client: Client, options: Options) -> Controllers {
     world.follow(&mut tasks);
     run(&mut tasks, &world, reconcile::run(deployments));
     run(&mut tasks, &world, reconcile::run(replica_sets));
+    run(&mut tasks, &world, reconcile::run(replication_controllers));
     run(&mut tasks, &world, reconcile::run(daemon_sets));
     run(&mut tasks, &world, reconcile::run(stateful_sets));
     run(&mut tasks, &world, reconcile::run(namespaces));

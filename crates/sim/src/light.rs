@@ -4,9 +4,10 @@
 //! One task with one watch runs the pods, and one paced task renews the leases. They work through any client, of the embedded API server or
 //! of a real one.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use api::nrt::v1alpha2::NodeResourceTopology;
@@ -142,9 +143,16 @@ impl std::fmt::Debug for LightSpec {
     }
 }
 
-/// Returns an address that is not in use: it is from the benchmark block 198.18.0.0/15.
+/// Returns the address of a node, which nobody answers at: it is from the first half of the benchmark block 198.18.0.0/15.
 fn address(number: usize) -> String {
-    Ipv4Addr::from_bits(0xC612_0000 + (number as u32 & 0x1_FFFF)).to_string()
+    Ipv4Addr::from_bits(0xC612_0000 + (number as u32 & 0xFFFF)).to_string()
+}
+
+/// Returns an address for the next pod, from the second half of that block. After 65,536 pods addresses come again.
+fn pod_address() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Ipv4Addr::from_bits(0xC613_0000 + (number & 0xFFFF)).to_string()
 }
 
 /// Why an operation on light nodes failed.
@@ -311,7 +319,9 @@ async fn renew(client: Client, spec: Arc<LightSpec>, every: Duration) {
 
 /// Runs the pods that are bound to the nodes.
 async fn run_pods(client: Client, spec: Arc<LightSpec>) {
-    let names: HashSet<String> = (0..spec.count).map(|number| spec.name(number)).collect();
+    let numbers: HashMap<String, usize> = (0..spec.count)
+        .map(|number| (spec.name(number), number))
+        .collect();
     let bound = watcher::Config::default().fields("spec.nodeName!=");
     watcher(Api::<Pod>::all(client.clone()), bound)
         .default_backoff()
@@ -319,10 +329,12 @@ async fn run_pods(client: Client, spec: Arc<LightSpec>) {
         .filter_map(|pod| std::future::ready(pod.ok()))
         .for_each_concurrent(MAX_CONCURRENT, |pod| {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-            let ours = node.is_some_and(|node| names.contains(node));
+            let number = node.and_then(|node| numbers.get(node)).copied();
             let client = client.clone();
             async move {
-                if ours && let Err(error) = advance(client, &pod).await {
+                if let Some(number) = number
+                    && let Err(error) = advance(client, &pod, &address(number)).await
+                {
                     tracing::warn!(pod = pod.name_any(), %error, "Pod on a light node was not advanced");
                 }
             }
@@ -330,8 +342,8 @@ async fn run_pods(client: Client, spec: Arc<LightSpec>) {
         .await;
 }
 
-/// Advances a pod by one step: to Running, or to its removal.
-async fn advance(client: Client, pod: &Pod) -> kube::Result<()> {
+/// Advances a pod by one step: to Running, to what its specification has become, or to its removal.
+async fn advance(client: Client, pod: &Pod, host: &str) -> kube::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
     let name = pod.name_any();
     let done = if pod.metadata.deletion_timestamp.is_some() {
@@ -343,9 +355,16 @@ async fn advance(client: Client, pod: &Pod) -> kube::Result<()> {
         let at_once = DeleteParams::default().grace_period(0).preconditions(same);
         pods.delete(&name, &at_once).await.map(drop)
     } else if phase(pod) == "Pending" {
-        let running = Patch::Merge(running(pod));
+        let running = Patch::Merge(running(pod, host));
         let params = PatchParams::default();
         pods.patch_status(&name, &params, &running).await.map(drop)
+    } else if observed(pod) != pod.metadata.generation {
+        let seen = Patch::Merge(json!({
+            "metadata": {"uid": pod.metadata.uid},
+            "status": {"observedGeneration": pod.metadata.generation},
+        }));
+        let params = PatchParams::default();
+        pods.patch_status(&name, &params, &seen).await.map(drop)
     } else {
         Ok(())
     };
@@ -356,6 +375,11 @@ async fn advance(client: Client, pod: &Pod) -> kube::Result<()> {
     }
 }
 
+/// Returns the version of the pod's specification that its node has told to have seen.
+fn observed(pod: &Pod) -> Option<i64> {
+    pod.status.as_ref()?.observed_generation
+}
+
 fn phase(pod: &Pod) -> &str {
     let phase = pod
         .status
@@ -364,8 +388,14 @@ fn phase(pod: &Pod) -> &str {
     phase.unwrap_or("Pending")
 }
 
-/// Returns the status of a pod whose containers have all started.
-fn running(pod: &Pod) -> Value {
+/// Returns the status of a pod whose containers have all started, on a node with this address.
+fn running(pod: &Pod, host: &str) -> Value {
+    let in_host_network = pod.spec.as_ref().and_then(|spec| spec.host_network);
+    let address = if in_host_network == Some(true) {
+        host.to_owned()
+    } else {
+        pod_address()
+    };
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let given = pod
         .status
@@ -398,5 +428,7 @@ fn running(pod: &Pod) -> Value {
         .collect();
     json!({"metadata": {"uid": pod.metadata.uid}, "status": {
         "phase": "Running", "startTime": now, "conditions": conditions, "containerStatuses": statuses,
+        "hostIP": host, "hostIPs": [{"ip": host}], "podIP": address, "podIPs": [{"ip": address}],
+        "observedGeneration": pod.metadata.generation,
     }})
 }

@@ -118,7 +118,7 @@ fn conclude(outcome: &Outcome) -> anyhow::Result<()> {
 }
 
 /// Builds the program for the cluster's inner processes. Returns its directory.
-fn build() -> anyhow::Result<PathBuf> {
+pub(super) fn build() -> anyhow::Result<PathBuf> {
     cargo::build(&["-q", "-p", "testbed"])?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = program.parent().context("this program has no directory")?;

@@ -1,5 +1,6 @@
 //! Faults through their common interface, and light nodes, on the embedded API server. Neither needs root.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, Config};
@@ -357,6 +358,24 @@ async fn pods_on_light_nodes_run_and_go_when_they_are_deleted() {
             .unwrap();
     });
     run.await;
+    let addresses: BTreeSet<String> = pods
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .items
+        .into_iter()
+        .filter_map(|pod| pod.status?.pod_ip)
+        .collect();
+    assert_eq!(addresses.len(), 20, "{addresses:?}");
+    let changed = json!({"spec": {"activeDeadlineSeconds": 1000}});
+    let params = PatchParams::default();
+    let changed = pods.patch("p2", &params, &Patch::Merge(changed)).await;
+    assert_eq!(changed.unwrap().metadata.generation, Some(2));
+    let seen = await_condition(pods.clone(), "p2", |pod: Option<&Pod>| {
+        let status = pod.and_then(|pod| pod.status.as_ref());
+        status.is_some_and(|status| status.observed_generation == Some(2))
+    });
+    tokio::time::timeout(PATIENCE, seen).await.unwrap().unwrap();
     let uid = pods.get("p3").await.unwrap().metadata.uid.unwrap();
     pods.delete("p3", &DeleteParams::default()).await.unwrap();
     let gone = await_condition(pods.clone(), "p3", conditions::is_deleted(&uid));

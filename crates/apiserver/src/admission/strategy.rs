@@ -13,7 +13,7 @@ pub(crate) mod definition;
 mod job;
 mod service;
 
-pub(crate) use self::service::first_service_address;
+pub(crate) use self::service::{first_service_address, service_range};
 
 /// Kinds whose generation the server counts, in addition to custom resources.
 const COUNTED: &[&str] = &[

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use crate::admission::strategy::first_service_address;
+use crate::admission::strategy::{first_service_address, service_range};
 use crate::error::Error;
 use crate::registry::{Registry, Table};
 use crate::storage::{Key, State, Store};
@@ -49,17 +49,32 @@ pub(super) fn bootstrap(store: &Store) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates the service by which pods find this server, with its endpoints.
+/// Creates the service by which pods find this server, with its endpoints, and the range that services have their addresses from.
 pub(super) fn kubernetes_service(store: &Store, address: SocketAddr) {
     let mut state = store.lock();
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
+    let now = now.to_string();
     let meta = |labels: &Value| {
         json!({
             "name": "kubernetes", "namespace": "default", "uid": uuid::Uuid::new_v4().to_string(),
-            "creationTimestamp": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            "labels": labels,
+            "creationTimestamp": now, "labels": labels,
         })
     };
+    let range = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": {
+            "name": "kubernetes", "uid": uuid::Uuid::new_v4().to_string(),
+            "creationTimestamp": now,
+        },
+        "spec": {"cidrs": [service_range()]},
+        "status": {"conditions": [{
+            "type": "Ready", "status": "True", "reason": "", "lastTransitionTime": now,
+            "message": "Kubernetes default Service CIDR is ready",
+        }]},
+    });
+    let key = Key::new("servicecidrs.networking.k8s.io", "", "kubernetes");
+    state.put(key, range);
     let first = first_service_address().to_string();
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": meta(&labels),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cluster_spec::kubernetes::{ETCD_VERSION, KUBERNETES_VERSION};
+use cluster_spec::kubernetes::{ETCD_VERSION, KUBERNETES_VERSION, TESTS};
 use cluster_spec::progress::{Report, Step};
 
 use crate::go::{self, Error, Module};
@@ -22,6 +22,9 @@ const ETCD: Module = Module {
 /// The package of etcd's program.
 const ETCD_PACKAGE: &str = "go.etcd.io/etcd/server/v3";
 
+/// The package of Kubernetes' end-to-end tests.
+const TESTS_PACKAGE: &str = "k8s.io/kubernetes/test/e2e";
+
 /// Builds programs into the cache. Other processes that need the same programs wait here and then find them built.
 pub(super) fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<(), Error> {
     let go = go::find()?;
@@ -34,8 +37,9 @@ pub(super) fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<
     )?;
     let missing = |name: &&str| !cache.join(name).is_file();
     let names: Vec<&str> = names.iter().copied().filter(missing).collect();
-    let (etcd, kubernetes): (Vec<&str>, Vec<&str>) =
-        names.into_iter().partition(|name| *name == "etcd");
+    let (etcd, names): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| *name == "etcd");
+    let (tests, kubernetes): (Vec<&str>, Vec<&str>) =
+        names.into_iter().partition(|name| *name == TESTS);
     if !kubernetes.is_empty() {
         let step = Step::begin(
             report,
@@ -52,6 +56,27 @@ pub(super) fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<
         for name in kubernetes {
             fs_err::rename(work.path().join("out").join(name), cache.join(name))?;
         }
+        step.finish();
+    }
+    if !tests.is_empty() {
+        let step = Step::begin(
+            report,
+            format!(
+                "building Kubernetes' own tests {KUBERNETES_VERSION} from Go modules (several minutes)"
+            ),
+        );
+        let work = tempfile::tempdir_in(parent)?;
+        let flags = version_flags();
+        go::compile_tests(
+            &go,
+            work.path(),
+            KUBERNETES,
+            TESTS_PACKAGE,
+            TESTS,
+            &flags,
+            report,
+        )?;
+        fs_err::rename(work.path().join("out").join(TESTS), cache.join(TESTS))?;
         step.finish();
     }
     if !etcd.is_empty() {
@@ -114,6 +139,8 @@ mod tests {
             let line = format!("{}\n", package(program));
             assert!(KUBERNETES.requirements.contains(&line), "{program}");
         }
+        let line = format!("{TESTS_PACKAGE}\n");
+        assert!(KUBERNETES.requirements.contains(&line), "{TESTS_PACKAGE}");
     }
 
     #[test]

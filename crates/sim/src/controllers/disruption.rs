@@ -160,9 +160,18 @@ impl Controller {
                 .stateful_sets
                 .get(&ObjectKey::new(namespace, &owner.name))
                 .filter(|set| objects::uid(&**set) == owner.uid);
-            if let Some(stateful) = stateful {
+            let older = self
+                .world
+                .replication_controllers
+                .get(&ObjectKey::new(namespace, &owner.name))
+                .filter(|set| objects::uid(&**set) == owner.uid);
+            let replicas = match (&stateful, &older) {
+                (Some(set), _) => Some(set.spec.as_ref().and_then(|spec| spec.replicas)),
+                (None, Some(set)) => Some(set.spec.as_ref().and_then(|spec| spec.replicas)),
+                (None, None) => None,
+            };
+            if let Some(replicas) = replicas {
                 if seen.insert(owner.uid.clone()) {
-                    let replicas = stateful.spec.as_ref().and_then(|spec| spec.replicas);
                     total += replicas.unwrap_or(1);
                 }
                 continue;

@@ -95,6 +95,7 @@ impl Controller {
         this.share(&world.service_accounts, true);
         this.share(&world.deployments, true);
         this.share(&world.replica_sets, true);
+        this.share(&world.replication_controllers, true);
         this.share(&world.daemon_sets, true);
         this.share(&world.stateful_sets, true);
         this.share(&world.revisions, true);

@@ -10,8 +10,8 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Endpoints, Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota, Service,
-    ServiceAccount,
+    ConfigMap, Endpoints, Namespace, Node, PersistentVolumeClaim, Pod, ReplicationController,
+    ResourceQuota, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -39,6 +39,7 @@ pub(crate) struct World {
     pub(crate) root_cas: Arc<Mirror<ConfigMap>>,
     pub(crate) deployments: Arc<Mirror<Deployment>>,
     pub(crate) replica_sets: Arc<Mirror<ReplicaSet>>,
+    pub(crate) replication_controllers: Arc<Mirror<ReplicationController>>,
     pub(crate) daemon_sets: Arc<Mirror<DaemonSet>>,
     pub(crate) stateful_sets: Arc<Mirror<StatefulSet>>,
     pub(crate) revisions: Arc<Mirror<ControllerRevision>>,
@@ -112,6 +113,7 @@ impl World {
             root_cas: make.mirror(root_ca, |_| Vec::new()),
             deployments: make.plain(),
             replica_sets: make.indexed(objects::owner_index),
+            replication_controllers: make.plain(),
             daemon_sets: make.plain(),
             stateful_sets: make.plain(),
             revisions: make.indexed(objects::owner_index),

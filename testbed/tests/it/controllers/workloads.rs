@@ -1,9 +1,9 @@
-//! Deployments, ReplicaSets and DaemonSets.
+//! Deployments, ReplicaSets, ReplicationControllers and DaemonSets.
 
 use std::time::Instant;
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -347,4 +347,49 @@ async fn a_failed_pod_of_a_daemon_set_is_replaced() {
         cluster.event_messages("agent", "FailedDaemonPod").await,
         [what]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replication_controller_keeps_its_pods_and_lets_others_go() {
+    let cluster = Cluster::start(&["a"]).await;
+    let controllers: Api<ReplicationController> = cluster.api();
+    let pods: Api<Pod> = cluster.api();
+    let object = json!({
+        "metadata": {"name": "old"},
+        "spec": {"replicas": 2, "selector": {"app": "web"}, "template": template("web")},
+    });
+    make(&controllers, object).await;
+    let has = |ready: i32| {
+        move |found: Option<&ReplicationController>| {
+            let status = found.and_then(|found| found.status.as_ref());
+            status.is_some_and(|status| {
+                status.ready_replicas == Some(ready) && status.available_replicas == Some(ready)
+            })
+        }
+    };
+    let two = until(&controllers, "old", has(2)).await.unwrap();
+    let mine = until_all(&pods, "app=web", |pods| pods.len() == 2).await;
+    for pod in &mine {
+        let owner = &pod.owner_references()[0];
+        assert_eq!(
+            (&*owner.kind, &*owner.api_version),
+            ("ReplicationController", "v1")
+        );
+        assert_eq!(owner.uid, two.uid().unwrap());
+    }
+    // one that it no longer selects is released and replaced
+    let released = mine[0].name_any();
+    patch(
+        &pods,
+        &released,
+        json!({"metadata": {"labels": {"app": "other"}}}),
+    )
+    .await;
+    until(&pods, &released, |pod| {
+        pod.is_some_and(|pod| pod.owner_references().is_empty())
+    })
+    .await;
+    until_all(&pods, "app=web", |pods| pods.len() == 2).await;
+    patch(&controllers, "old", json!({"spec": {"replicas": 3}})).await;
+    until(&controllers, "old", has(3)).await;
 }

@@ -14,6 +14,11 @@ const RANGE: [u8; 2] = [10, 96];
 /// Node ports that are given to services.
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 
+/// Returns the addresses of services.
+pub(crate) fn service_range() -> String {
+    format!("{}.{}.0.0/16", RANGE[0], RANGE[1])
+}
+
 /// Returns the address of the service `kubernetes`.
 pub(crate) fn first_service_address() -> Ipv4Addr {
     Ipv4Addr::new(RANGE[0], RANGE[1], 0, 1)
