@@ -143,16 +143,13 @@ async fn one(plan: &Plan, number: usize, test: &str) -> Result<Finished, Error> 
         .spawn()
         .map_err(failed)?;
     let ended = tokio::time::timeout(LIMIT + GRACE, child.wait()).await;
-    let outcome = match ended {
-        Ok(status) => {
-            let text = fs_err::read(&output).map_err(failed)?;
-            let text = String::from_utf8_lossy(&text);
-            Outcome::read(&text, status.map_err(failed)?.success())
-        }
-        Err(_) => {
-            child.kill().await.map_err(failed)?;
-            Outcome::Failed(format!("it did not end within {seconds} s and was killed"))
-        }
+    let outcome = if let Ok(status) = ended {
+        let text = fs_err::read(&output).map_err(failed)?;
+        let text = String::from_utf8_lossy(&text);
+        Outcome::read(&text, status.map_err(failed)?.success())
+    } else {
+        child.kill().await.map_err(failed)?;
+        Outcome::Failed(format!("it did not end within {seconds} s and was killed"))
     };
     Ok(Finished {
         test: test.to_owned(),
