@@ -31,6 +31,11 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
         "statefulsets.apps" => workloads::stateful_set(object),
         "jobs.batch" => workloads::job(object),
         "cronjobs.batch" => workloads::cron_job(object),
+        "ingressclasses.networking.k8s.io" => {
+            if let Some(parameters) = existing_object(&mut object["spec"], "parameters") {
+                set_default(parameters, "scope", || json!("Cluster"));
+            }
+        }
         "services" => service(object),
         "secrets" => secret(object),
         "namespaces" => namespace(object),
@@ -48,7 +53,6 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
         "persistentvolumeclaims" => {
             set_default(&mut object["status"], "phase", || json!("Pending"));
             set_default(&mut object["spec"], "volumeMode", || json!("Filesystem"));
-            unused::of_claim(&mut object["spec"]);
         }
         "leases.coordination.k8s.io" => unused::of_lease(&mut object["spec"]),
         "resourceclaims.resource.k8s.io" => device_claim(&mut object["spec"]),

@@ -9,6 +9,7 @@ use crate::storage::{DEFINITIONS, State};
 use crate::values::fields::{copy, copy_part, remove};
 use crate::values::pods;
 
+mod claim;
 pub(crate) mod definition;
 mod job;
 mod service;
@@ -47,11 +48,12 @@ fn is_counted(resource: &Resource) -> bool {
     resource.custom.is_some() || COUNTED.contains(&resource.storage.as_str())
 }
 
-/// Prepares a new object for the store; name, uid and time of creation are already set.
+/// Prepares a new object for the store; name, uid and time of creation are already set. What is only tried reserves nothing.
 pub(crate) fn prepare_create(
     resource: &Resource,
     state: &State,
     object: &mut Value,
+    is_tried: bool,
 ) -> Result<(), Failure> {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("deletionTimestamp");
@@ -98,9 +100,12 @@ pub(crate) fn prepare_create(
         "persistentvolumes" => {
             object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": object["metadata"]["creationTimestamp"]});
         }
-        "persistentvolumeclaims" => object["status"] = json!({"phase": "Pending"}),
+        "persistentvolumeclaims" => {
+            object["status"] = json!({"phase": "Pending"});
+            claim::settle(&mut object["spec"], None);
+        }
         "jobs.batch" => job::prepare(object),
-        "services" => service::allocate(state, object, None)?,
+        "services" => service::allocate(state, object, None, is_tried)?,
         "daemonsets.apps" => {
             object["metadata"]["annotations"][TEMPLATE_GENERATION] = json!("1");
         }
@@ -116,6 +121,7 @@ pub(crate) fn prepare_update(
     subresource: &str,
     before: &Value,
     object: &mut Value,
+    is_tried: bool,
 ) -> Result<(), Failure> {
     match subresource {
         "status" => status_update(resource, before, object),
@@ -128,7 +134,10 @@ pub(crate) fn prepare_update(
     match (resource.storage.as_str(), subresource) {
         ("namespaces", "") => copy_part(before, object, "spec", "finalizers"),
         ("namespaces", "finalize") => copy(before, object, "status"),
-        ("services", "") => service::allocate(state, object, Some(before))?,
+        ("persistentvolumeclaims", "") => {
+            claim::settle(&mut object["spec"], Some(&before["spec"]));
+        }
+        ("services", "") => service::allocate(state, object, Some(before), is_tried)?,
         (DEFINITIONS, "") => definition::remember_storage(object),
         ("daemonsets.apps", "") => count_templates(before, object),
         ("pods", "ephemeralcontainers") => only_part(before, object, &["ephemeralContainers"]),

@@ -40,8 +40,9 @@ mod policies;
 mod probes;
 mod resize;
 mod resources;
+pub(crate) mod reviews;
 mod security;
-mod service;
+pub(crate) mod service;
 mod storage;
 mod volumes;
 pub(crate) mod warnings;
@@ -51,14 +52,32 @@ mod workloads;
 /// Returns what is wrong with a new object.
 pub(crate) fn of_new(resource: &Resource, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
-    meta::check(resource, object, &mut causes);
+    if !meta::is_bare(resource) {
+        meta::check(resource, object, &mut causes);
+    }
     if resource.storage == DEFINITIONS {
         causes.extend(definitions::of_new(object));
     } else if resource.custom.is_none() {
         contents(resource, object, &mut causes);
         of_new_only(resource, object, &mut causes);
     }
+    if meta::is_bare(resource) && causes.is_empty() {
+        meta::check(resource, object, &mut causes);
+    }
     causes
+}
+
+/// Returns what is wrong with a new object in its namespace.
+pub(crate) fn of_place(resource: &Resource, object: &Value, namespace: &Value) -> Vec<Cause> {
+    let spec = &object["spec"];
+    let claim = match resource.storage.as_str() {
+        "resourceclaims.resource.k8s.io" => spec,
+        "resourceclaimtemplates.resource.k8s.io" => &spec["spec"],
+        _ => return Vec::new(),
+    };
+    devices::administration(claim, namespace)
+        .into_iter()
+        .collect()
 }
 
 /// Checks what a change may leave as it is, because an object of old may have it.
@@ -77,10 +96,8 @@ fn of_new_only(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
 /// Returns whether a change of an object is only looked at for what must stay: the rest cannot be changed.
 fn is_fixed(resource: &Resource) -> bool {
     [
-        "ipaddresses.networking.k8s.io",
         "priorityclasses.scheduling.k8s.io",
         "resourceclaims.resource.k8s.io",
-        "resourceclaimtemplates.resource.k8s.io",
         "servicecidrs.networking.k8s.io",
     ]
     .contains(&resource.storage.as_str())
@@ -107,7 +124,7 @@ pub(crate) fn of_change(
     }
     let is_changed = before["spec"] != object["spec"] || resource.subresource("status").is_none();
     if is_changed && !is_fixed(resource) {
-        contents(resource, object, &mut causes);
+        changed_contents(resource, before, object, &mut causes);
     }
     match (resource.storage.as_str(), subresource) {
         (_, "") => change::after_contents(resource, before, object, &mut causes),
@@ -118,6 +135,24 @@ pub(crate) fn of_change(
         _ => {}
     }
     causes
+}
+
+/// Checks a changed object. A real server checks some kinds twice in a change, and tells twice what is wrong.
+fn changed_contents(resource: &Resource, before: &Value, object: &Value, causes: &mut Vec<Cause>) {
+    match resource.storage.as_str() {
+        "jobs.batch" => return jobs::changed(before, object, causes),
+        "persistentvolumeclaims" => {
+            return claims::changed(&before["spec"], &object["spec"], causes);
+        }
+        _ => contents(resource, object, causes),
+    }
+    match resource.storage.as_str() {
+        "csinodes.storage.k8s.io" | "networkpolicies.networking.k8s.io" | "persistentvolumes" => {
+            contents(resource, object, causes);
+        }
+        "nodes" => kinds::taints(object, causes),
+        _ => {}
+    }
 }
 
 fn contents(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
@@ -144,6 +179,7 @@ fn contents(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
         "deviceclasses.resource.k8s.io" => devices::class(spec, causes),
         "resourceclaims.resource.k8s.io" => devices::claim(spec, "spec", causes),
         "resourceclaimtemplates.resource.k8s.io" => {
+            meta::of_template(&spec["metadata"], "spec.metadata", causes);
             devices::claim(&spec["spec"], "spec.spec", causes);
         }
         "resourceslices.resource.k8s.io" => devices::slice(spec, causes),
@@ -158,7 +194,7 @@ fn contents(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
         "ipaddresses.networking.k8s.io" => network::ip_address(spec, causes),
         "servicecidrs.networking.k8s.io" => network::service_cidr(spec, causes),
         "horizontalpodautoscalers.autoscaling" => autoscaling::check(spec, causes),
-        "persistentvolumes" => storage::volume(spec, causes),
+        "persistentvolumes" => storage::volume(object, causes),
         "persistentvolumeclaims" => claims::claim(spec, "spec", causes),
         "volumeattachments.storage.k8s.io" => storage::attachment(spec, causes),
         "volumeattributesclasses.storage.k8s.io" => storage::attributes_class(object, causes),

@@ -1,11 +1,23 @@
 //! Decoding of objects of built-in kinds: removes and reports unknown fields, checks types, and puts amounts into their canonical form. For
 //! custom objects see `objects::custom`.
 
-use serde_json::Value;
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
 
 use super::node::Node;
 use crate::values::fields::join;
 use crate::values::{quantity, times};
+
+/// The types that fields have in Go, by the schema that has the field, where they have names of their own.
+static TYPES: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../corpus/facts/types.json")).unwrap_or_default()
+});
+
+/// The names of structures between a structure and those of its fields that another structure in it has, by the schema that shows the field.
+static EMBEDDED: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../corpus/facts/embedded.json")).unwrap_or_default()
+});
 
 /// Findings about an object.
 #[derive(Debug, Default)]
@@ -21,8 +33,86 @@ pub(crate) fn decode(schema: Node<'_>, object: &mut Value) -> Findings {
     let mut reader = Reader {
         found: Findings::default(),
     };
-    reader.value(schema, object, "", schema.type_name());
+    let root = Place {
+        around: None,
+        step: Step::Root(schema),
+    };
+    reader.value(schema, object, &root);
     reader.found
+}
+
+/// A place in an object.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    around: Option<&'a Place<'a>>,
+    step: Step<'a>,
+}
+
+/// The last step to a place.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    /// The whole object.
+    Root(Node<'a>),
+    /// A field of a structure.
+    Field(Node<'a>, &'a str),
+    /// An item of a list.
+    Item(usize),
+    /// A value of a map.
+    Key(&'a str),
+}
+
+impl<'a> Place<'a> {
+    fn inner(&'a self, step: Step<'a>) -> Self {
+        Self {
+            around: Some(self),
+            step,
+        }
+    }
+
+    /// Returns the path.
+    fn path(&self) -> String {
+        let before = self.around.map(Place::path).unwrap_or_default();
+        match self.step {
+            Step::Root(_) => before,
+            Step::Field(_, name) | Step::Key(name) => join(&before, name),
+            Step::Item(index) => format!("{before}[{index}]"),
+        }
+    }
+
+    /// Returns the path as Go's decoder shows it: without indices and keys of maps, and with the names of embedded structures.
+    fn shown(&self) -> String {
+        let before = self.around.map(Place::shown).unwrap_or_default();
+        let Step::Field(owner, name) = self.step else {
+            return before;
+        };
+        match EMBEDDED.get(owner.full_name()).map(|of| &of[name]) {
+            Some(Value::String(embedded)) => join(&before, &format!("{embedded}.{name}")),
+            _ => join(&before, name),
+        }
+    }
+
+    /// Returns the structure that has the field in which this place is.
+    fn owner(&self) -> Node<'a> {
+        match (self.step, self.around) {
+            (Step::Root(owner) | Step::Field(owner, _), _) => owner,
+            (_, Some(around)) => around.owner(),
+            (_, None) => Node::anything(),
+        }
+    }
+
+    /// Returns the type of this place in Go if its field has a type with a name that its schema does not tell: texts, lists and maps have
+    /// types of their own there.
+    fn named_type(&self) -> Option<&'static str> {
+        match self.step {
+            Step::Root(_) => None,
+            Step::Field(owner, name) => TYPES.get(owner.full_name())?.get(name)?.as_str(),
+            Step::Item(_) => self.around?.named_type()?.strip_prefix("[]"),
+            Step::Key(_) => {
+                let map = self.around?.named_type()?.strip_prefix("map[")?;
+                Some(map.split_once(']')?.1)
+            }
+        }
+    }
 }
 
 struct Reader {
@@ -30,7 +120,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn value(&mut self, schema: Node<'_>, value: &mut Value, path: &str, owner: &str) {
+    fn value(&mut self, schema: Node<'_>, value: &mut Value, place: &Place<'_>) {
         if schema.is_opaque() {
             return;
         }
@@ -48,12 +138,12 @@ impl Reader {
             return;
         }
         if !has_type(schema, value) {
-            self.mistyped(schema, value, path, owner);
+            self.mistyped(schema, value, place);
             return;
         }
         if let Some(number) = value.as_i64().filter(|_| is_too_large(schema, value)) {
-            let place = go_field(path, owner);
             self.undecodable(|| {
+                let place = go_place(place);
                 format!("json: cannot unmarshal number {number} into {place} of type int32")
             });
             return;
@@ -72,11 +162,11 @@ impl Reader {
             }
         }
         match value {
-            Value::Object(_) => self.object(schema, value, path, owner),
+            Value::Object(_) => self.object(schema, value, place),
             Value::Array(list) => {
                 if let Some(items) = schema.items() {
                     for (index, item) in list.iter_mut().enumerate() {
-                        self.value(items, item, &format!("{path}[{index}]"), owner);
+                        self.value(items, item, &place.inner(Step::Item(index)));
                     }
                 }
             }
@@ -84,7 +174,7 @@ impl Reader {
         }
     }
 
-    fn object(&mut self, schema: Node<'_>, value: &mut Value, path: &str, owner: &str) {
+    fn object(&mut self, schema: Node<'_>, value: &mut Value, place: &Place<'_>) {
         let Some(fields) = value.as_object_mut() else {
             return;
         };
@@ -92,37 +182,51 @@ impl Reader {
         let mut unknown = Vec::new();
         let is_map = schema.properties().is_none() && schema.additional().is_some();
         for (name, field) in fields.iter_mut() {
-            let inner = join(path, name);
-            match schema.field(name) {
-                // Go's decoder does not show the keys of maps
-                Some(known) if is_map => self.value(known, field, path, owner),
-                Some(known) => self.value(known, field, &inner, schema.type_name()),
-                None => {
-                    unknown.push(name.clone());
-                    self.found.unknown.push(inner);
-                }
+            let step = if is_map {
+                Step::Key(name)
+            } else {
+                Step::Field(schema, name)
+            };
+            let inner = place.inner(step);
+            if let Some(known) = schema.field(name) {
+                self.value(known, field, &inner);
+            } else {
+                unknown.push(name.clone());
+                self.found.unknown.push(inner.path());
             }
         }
         for name in unknown {
             fields.remove(&name);
         }
+        let has_amounts = schema.additional().is_some_and(|inner| inner.is_quantity());
+        // a real server rounds the amounts of resources when it fills in defaults, but not those that a class of runtimes needs
+        if is_map && has_amounts && place.owner().type_name() != "Overhead" {
+            for amount in fields.values_mut() {
+                if let Some(rounded) = amount.as_str().and_then(quantity::rounded) {
+                    *amount = Value::String(rounded);
+                }
+            }
+        }
     }
 
-    fn mistyped(&mut self, schema: Node<'_>, value: &Value, path: &str, owner: &str) {
+    fn mistyped(&mut self, schema: Node<'_>, value: &Value, place: &Place<'_>) {
         let given = match type_of(value) {
             "boolean" => "bool",
             "integer" => "number",
             other => other,
         };
         self.undecodable(|| {
-            if schema.format() == "date-time" {
-                return format!("json: cannot unmarshal {given} into Go value of type string");
-            }
-            format!(
-                "json: cannot unmarshal {given} into {} of type {}",
-                go_field(path, owner),
-                go_type(schema)
-            )
+            // types that decode themselves
+            let kind = match schema.format() {
+                "date-time" => "string".to_owned(),
+                _ if schema.is_int_or_string() => "int32".to_owned(),
+                _ => match place.named_type() {
+                    Some(name) => name.to_owned(),
+                    None => go_type(schema),
+                },
+            };
+            let place = go_place(place);
+            format!("json: cannot unmarshal {given} into {place} of type {kind}")
         });
     }
 
@@ -131,22 +235,16 @@ impl Reader {
     }
 }
 
-/// Returns a field as Go's decoder names it: with the structure that has it, and without the places in lists.
-fn go_field(path: &str, owner: &str) -> String {
-    let mut shown = String::new();
-    let mut outside = true;
-    for letter in path.chars() {
-        match letter {
-            '[' => outside = false,
-            ']' => outside = true,
-            letter if outside => shown.push(letter),
-            _ => {}
-        }
-    }
-    format!("Go struct field {owner}.{shown}")
+/// Returns a place as Go's decoder names it: with the structure that has the field.
+fn go_place(place: &Place<'_>) -> String {
+    format!(
+        "Go struct field {}.{}",
+        place.owner().type_name(),
+        place.shown()
+    )
 }
 
-/// Returns the type of a value in Go, as far as the schema tells: texts have types of their own there, which no schema knows.
+/// Returns the type of a value in Go, as far as the schema tells.
 fn go_type(schema: Node<'_>) -> String {
     match (schema.kind(), schema.format()) {
         ("boolean", _) => "bool".to_owned(),
@@ -232,6 +330,7 @@ fn type_of(value: &Value) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
@@ -248,15 +347,33 @@ mod tests {
         );
     }
 
+    #[rstest]
+    #[case::number("apps.v1.Deployment", json!({"spec": {"replicas": "x"}}), "string into Go struct field DeploymentSpec.spec.replicas of type int32")]
+    #[case::text_of_its_own_type("core.v1.Pod", json!({"spec": {"restartPolicy": 1}}), "number into Go struct field PodSpec.spec.restartPolicy of type v1.RestartPolicy")]
+    #[case::item_of_its_own_type("core.v1.PersistentVolume", json!({"spec": {"accessModes": [1]}}), "number into Go struct field PersistentVolumeSpec.spec.accessModes of type v1.PersistentVolumeAccessMode")]
+    #[case::list_of_such("core.v1.PersistentVolume", json!({"spec": {"accessModes": {}}}), "object into Go struct field PersistentVolumeSpec.spec.accessModes of type []v1.PersistentVolumeAccessMode")]
+    #[case::map_of_its_own_type("core.v1.ResourceQuota", json!({"spec": {"hard": "x"}}), "string into Go struct field ResourceQuotaSpec.spec.hard of type v1.ResourceList")]
+    #[case::value_of_a_map("core.v1.Pod", json!({"spec": {"nodeSelector": {"a": 1}}}), "number into Go struct field PodSpec.spec.nodeSelector of type string")]
+    #[case::number_or_text("core.v1.Service", json!({"spec": {"ports": [{"targetPort": true}]}}), "bool into Go struct field ServicePort.spec.ports.targetPort of type int32")]
+    #[case::too_large_a_number_or_text("core.v1.Service", json!({"spec": {"ports": [{"targetPort": 2_147_483_648_u32}]}}), "number 2147483648 into Go struct field ServicePort.spec.ports.targetPort of type int32")]
+    #[case::field_of_an_embedded_structure("core.v1.PersistentVolume", json!({"spec": {"local": {"path": 1}}}), "number into Go struct field LocalVolumeSource.spec.PersistentVolumeSource.local.path of type string")]
+    #[case::structure_in_a_map("resource.v1.ResourceSlice", json!({"spec": {"devices": [{"capacity": {"m": "x"}}]}}), "string into Go struct field Device.spec.devices.capacity of type v1.DeviceCapacity")]
+    fn a_wrong_type_is_reported_as_the_decoder_says_it(
+        #[case] kind: &str,
+        #[case] mut object: Value,
+        #[case] expected: &str,
+    ) {
+        let kind = format!("io.k8s.api.{kind}");
+        let found = decode(Node::of_type(&kind), &mut object);
+        let expected = format!("json: cannot unmarshal {expected}");
+        assert_eq!(found.undecodable, Some(expected));
+    }
+
     #[test]
-    fn a_wrong_type_is_reported_as_the_decoder_says_it() {
-        let mut object = json!({"spec": {"replicas": "x"}});
-        let found = decode(Node::of_type("io.k8s.api.apps.v1.Deployment"), &mut object);
-        assert_eq!(
-            found.undecodable.as_deref(),
-            Some(
-                "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"
-            )
-        );
+    fn amounts_of_resources_are_rounded_up_to_thousandths() {
+        let mut pod = json!({"spec": {"containers": [{"resources": {"limits": {"cpu": "1n"}}}]}});
+        decode(Node::of_type("io.k8s.api.core.v1.Pod"), &mut pod);
+        let limits = &pod["spec"]["containers"][0]["resources"]["limits"];
+        assert_eq!(*limits, json!({"cpu": "1m"}));
     }
 }

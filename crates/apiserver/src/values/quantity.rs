@@ -18,6 +18,13 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
     Some(amount.to_string())
 }
 
+/// Returns an amount rounded up to thousandths; `None` for one that has no finer part.
+pub(crate) fn rounded(text: &str) -> Option<String> {
+    let amount: Amount = text.parse().ok()?;
+    let is_fine = amount.nanos() % 1_000_000 != 0;
+    is_fine.then(|| Amount::from_milli(amount.milli(), amount.format()).to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;

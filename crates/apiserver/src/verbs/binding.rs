@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::request::{Answer, Request};
 use crate::admission::policies::Operation;
+use crate::admission::validation::names;
 use crate::admission::webhooks;
 use crate::failure::{Failure, Subject};
 use crate::storage::{Key, State};
@@ -22,6 +23,7 @@ impl Request<'_> {
     /// Binds a pod to a node.
     pub(crate) fn bind(&self, state: &mut State) -> Result<Answer, Failure> {
         let mut binding = self.parse()?;
+        self.of_bindings()?.admit(&mut binding)?;
         let name = binding["metadata"]["name"]
             .as_str()
             .unwrap_or_default()
@@ -34,6 +36,7 @@ impl Request<'_> {
         }
         let pod_request = Request { name, ..*self };
         target_node(&binding)?;
+        check_name(name)?;
         let subject = Subject {
             group: "",
             resource: "pods",
@@ -67,6 +70,15 @@ impl Request<'_> {
 }
 
 impl Request<'_> {
+    /// Returns the request as one about a binding, which is an object of its own or a part of a pod.
+    fn of_bindings(&self) -> Result<Self, Failure> {
+        if self.subresource.is_empty() {
+            Ok(*self)
+        } else {
+            self.for_subresource_kind()
+        }
+    }
+
     /// Adds to a binding what webhooks see of it besides its body.
     fn complete_binding(&self, state: &State, binding: &mut Value) {
         if !webhooks::are_there(state) {
@@ -95,6 +107,21 @@ fn target_node(binding: &Value) -> Result<&str, Failure> {
         ));
     }
     Ok(node)
+}
+
+/// Checks that a pod can have a name.
+fn check_name(name: &str) -> Result<(), Failure> {
+    if name.is_empty() {
+        return Err(Failure::bad_request("Name parameter required."));
+    }
+    let wrong = names::path_segment(name);
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let wrong = wrong.join(";");
+    Err(Failure::bad_request(format!(
+        "Name parameter invalid: {name:?}: {wrong}"
+    )))
 }
 
 /// Checks that the pod is the one that the metadata of the binding describes.

@@ -82,10 +82,10 @@ impl Request<'_> {
         };
         let told = unnamed.change(state, &attempt, Operation::Create, &mut object, hidden);
         warnings.extend(told.map_err(|failure| failure.after_all(&warnings))?);
-        strategy::prepare_create(self.resource, state, &mut object)?;
+        strategy::prepare_create(self.resource, state, &mut object, self.dry_run())?;
         certificates::prepare_create(self.resource, self.identity, &mut object);
         self.tidy(&mut object);
-        let valid = self.validate_new(&object);
+        let valid = self.validate_new(state, &object);
         valid.map_err(|failure| failure.after_all(&warnings))?;
         let version = given_version(&object)?;
         if created_by == CreatedBy::Post && version > 0 {
@@ -128,8 +128,11 @@ impl Request<'_> {
         Ok(())
     }
 
-    fn validate_new(&self, object: &Value) -> Result<(), Failure> {
+    fn validate_new(&self, state: &State, object: &Value) -> Result<(), Failure> {
         let mut causes = validation::of_new(self.resource, object);
+        if let Some(namespace) = state.get("namespaces", "", self.namespace) {
+            causes.extend(validation::of_place(self.resource, object, namespace));
+        }
         causes.extend(custom::validate(
             self.resource,
             self.subresource,
@@ -204,6 +207,9 @@ impl Request<'_> {
             .filter(|prefix| !prefix.is_empty())
             .map(str::to_owned)
         else {
+            if self.resource.storage == "limitranges" {
+                metadata["name"] = json!(draws::id().to_string());
+            }
             return false;
         };
         let prefix: String = prefix.chars().take(LONGEST_PREFIX).collect();

@@ -6,7 +6,8 @@ use super::request::{Answer, Request};
 use crate::access::authn::{self, Users};
 use crate::access::authz::{self, Attributes};
 use crate::access::identity::{Identity, User};
-use crate::failure::{Cause, Failure, Subject};
+use crate::admission::validation::reviews;
+use crate::failure::{Failure, Subject};
 use crate::storage::Store;
 
 /// Returns whether a resource is one of the reviews.
@@ -95,80 +96,41 @@ fn access(
     kind: &str,
     review: &mut Value,
 ) -> Result<(), Failure> {
+    let given = review["metadata"]["namespace"].as_str().unwrap_or_default();
+    if kind == "LocalSubjectAccessReview" && !given.is_empty() && given != request.namespace {
+        return Err(Failure::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    let causes = reviews::access(kind, review, request.namespace);
+    if !causes.is_empty() {
+        let subject = Subject {
+            group: "authorization.k8s.io",
+            resource: "",
+            name: "",
+        };
+        return Err(Failure::invalid(&subject, &causes));
+    }
     let spec = &review["spec"];
-    check_attributes(spec).map_err(invalid)?;
     let user = if kind == "SelfSubjectAccessReview" {
         request.identity.user.clone()
     } else {
-        reviewed_user(spec).map_err(invalid)?
+        reviewed_user(spec)
     };
-    let namespace = &spec["resourceAttributes"]["namespace"];
-    if kind == "LocalSubjectAccessReview" && *namespace != request.namespace {
-        return Err(invalid(Cause::invalid(
-            "spec.resourceAttributes.namespace",
-            namespace,
-            "must match metadata.namespace",
-        )));
-    }
     let allowed = authz::allows(&store.lock(), &user, &attributes(spec));
     review["status"] = json!({"allowed": allowed});
     Ok(())
 }
 
-fn invalid(cause: Cause) -> Failure {
-    let subject = Subject {
-        group: "authorization.k8s.io",
-        resource: "",
-        name: "",
-    };
-    Failure::invalid(&subject, &[cause])
-}
-
-/// Checks that a review is about a resource or about a path.
-fn check_attributes(spec: &Value) -> Result<(), Cause> {
-    let resource = &spec["resourceAttributes"];
-    let path = &spec["nonResourceAttributes"];
-    if resource.is_object() && path.is_object() {
-        let written = format!("{{\"Path\":{},\"Verb\":{}}}", path["path"], path["verb"]);
-        let cause = Cause::invalid(
-            "spec.nonResourceAttributes",
-            &Value::Null,
-            "cannot be specified in combination with resourceAttributes",
-        );
-        return Err(cause.with_value(&written));
-    }
-    if resource.is_null() && path.is_null() {
-        return Err(Cause::invalid(
-            "spec.resourceAttributes",
-            &Value::Null,
-            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-        ));
-    }
-    Ok(())
-}
-
 /// Returns the user that a review names.
-fn reviewed_user(spec: &Value) -> Result<User, Cause> {
+fn reviewed_user(spec: &Value) -> User {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let groups: Vec<String> = spec["groups"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(text)
-        .collect();
-    let name = text(&spec["user"]);
-    if name.is_empty() && groups.is_empty() {
-        return Err(Cause::invalid(
-            "spec.user",
-            &json!(""),
-            "at least one of user or group must be specified",
-        ));
-    }
-    Ok(User {
-        name,
-        groups,
+    let groups = spec["groups"].as_array().into_iter().flatten();
+    User {
+        name: text(&spec["user"]),
+        groups: groups.map(text).collect(),
         uid: text(&spec["uid"]),
-    })
+    }
 }
 
 /// Returns what a review asks permission for.

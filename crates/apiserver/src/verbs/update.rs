@@ -63,7 +63,11 @@ impl Request<'_> {
     /// Replaces an object.
     pub(crate) fn replace(&self, state: &mut State) -> Result<Answer, Failure> {
         let object = self.parse()?;
-        self.check_name_and_namespace(&object)?;
+        if let Err(failure) = self.check_name_and_namespace(&object) {
+            // a body that cannot be decoded has no name
+            self.admit(&mut object.clone())?;
+            return Err(failure);
+        }
         let unversioned = given_version(&object).is_ok_and(|version| version == 0);
         if self.existing(state).is_err() {
             if self.subresource.is_empty()
@@ -126,7 +130,14 @@ impl Request<'_> {
         let told = self.change(state, &attempt, Operation::Update, &mut object, &[]);
         warnings.extend(told.map_err(|failure| failure.after_all(&warnings))?);
         let given = certificates::given(self.resource, &object);
-        strategy::prepare_update(self.resource, state, self.subresource, before, &mut object)?;
+        strategy::prepare_update(
+            self.resource,
+            state,
+            self.subresource,
+            before,
+            &mut object,
+            self.dry_run(),
+        )?;
         certificates::prepare_update(self.resource, self.subresource, before, &given, &mut object);
         self.tidy(&mut object);
         let mut causes = validation::of_change(self.resource, self.subresource, before, &object);

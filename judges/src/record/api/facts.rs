@@ -59,10 +59,12 @@ async fn all(caller: &Caller) -> anyhow::Result<Files> {
             fields(&server::columns(caller, &discovery).await?)?,
         ),
         ("discovery.json", format!("{discovery:#}\n")),
+        ("embedded.json", fields(&types.embedded(&schemas)?)?),
         ("internal.json", fields(&types.internal()?)?),
         ("presence.json", fields(&types.presence(&schemas)?)?),
         ("protobuf.json", fields(&types.protobuf(&schemas)?)?),
         ("schemas.json", fields(&schemas)?),
+        ("types.json", fields(&types.named(&schemas)?)?),
         (
             "version.json",
             format!("{:#}\n", server::version(caller).await?),

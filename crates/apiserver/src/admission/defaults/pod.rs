@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::unused;
 use crate::values::fields::{existing_object, items, set_default};
 
 /// Fills in the defaults of a pod specification, in a pod or in a template.
@@ -15,6 +16,7 @@ pub(super) fn template_defaults(spec: &mut Value) {
     if spec[time].as_i64().is_some_and(|seconds| seconds < 0) {
         spec[time] = json!(1);
     }
+    unused::of_pod(spec);
     set_default(spec, "schedulerName", || json!("default-scheduler"));
     account_names(spec);
     if let Some(list) = spec.get_mut("volumes") {
@@ -131,6 +133,7 @@ fn container(container: &mut Value) {
         }
     }
     if let Some(lifecycle) = existing_object(container, "lifecycle") {
+        unused::of_lifecycle(lifecycle);
         for hook in ["postStart", "preStop"] {
             if let Some(hook) = existing_object(lifecycle, hook) {
                 handler(hook);
@@ -204,6 +207,9 @@ fn volume(volume: &mut Value) {
 
 /// Returns the pull policy of an image: `Always` when it has no tag or digest, or the tag `latest`.
 fn pull_policy(image: &str) -> &'static str {
+    if image.is_empty() {
+        return "IfNotPresent";
+    }
     let (image, digest) = match image.split_once('@') {
         Some((image, _)) => (image, true),
         None => (image, false),
@@ -224,6 +230,7 @@ mod tests {
 
     #[rstest]
     #[case::none("busybox", "Always")]
+    #[case::no_image("", "IfNotPresent")]
     #[case::latest("example.com:5000/a/b:latest", "Always")]
     #[case::tag("example.com:5000/a/b:1", "IfNotPresent")]
     #[case::port_is_no_tag("example.com:5000/a/b", "Always")]

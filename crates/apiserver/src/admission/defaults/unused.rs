@@ -39,25 +39,26 @@ pub(super) fn of_slice(spec: &mut Value) {
     }
 }
 
-/// Drops a claim's source that lies in another namespace, and one of a kind that only the newer field can have.
-pub(super) fn of_claim(spec: &mut Value) {
-    let is_elsewhere = spec["dataSourceRef"]["namespace"]
-        .as_str()
-        .is_some_and(|namespace| !namespace.is_empty());
-    if is_elsewhere {
-        remove(spec, "dataSourceRef");
-    }
-    let newer = existing_object(spec, "dataSourceRef").is_some();
-    if let Some(source) = existing_object(spec, "dataSource") {
-        let of = |field: &str| source[field].as_str().unwrap_or_default();
-        let known = matches!(
-            (of("apiGroup"), of("kind")),
-            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
-        );
-        if !known && !newer {
-            remove(spec, "dataSource");
+/// Drops the workload of a pod, and certificates of its own in its volumes.
+pub(super) fn of_pod(spec: &mut Value) {
+    remove(spec, "workloadRef");
+    let Some(volumes) = spec.get_mut("volumes") else {
+        return;
+    };
+    for volume in items(volumes) {
+        let projected = existing_object(volume, "projected");
+        let Some(sources) = projected.and_then(|projected| projected.get_mut("sources")) else {
+            continue;
+        };
+        for source in items(sources) {
+            remove(source, "podCertificate");
         }
     }
+}
+
+/// Drops by which signal a container is stopped.
+pub(super) fn of_lifecycle(lifecycle: &mut Value) {
+    remove(lifecycle, "stopSignal");
 }
 
 /// Drops how the holder of a lease is chosen by the server.

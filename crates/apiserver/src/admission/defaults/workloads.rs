@@ -130,6 +130,9 @@ fn job_spec(spec: &mut Value) {
         for rule in items(rules) {
             if let Some(patterns) = rule.get_mut("onPodConditions") {
                 for pattern in items(patterns) {
+                    if pattern["status"] == "" {
+                        pattern["status"] = json!("True");
+                    }
                     set_default(pattern, "status", || json!("True"));
                 }
             }

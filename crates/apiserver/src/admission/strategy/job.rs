@@ -8,7 +8,7 @@ pub(super) fn prepare(object: &mut Value) {
         return;
     }
     let uid = object["metadata"]["uid"].clone();
-    let name = object["metadata"]["name"].clone();
+    let name = json!(object["metadata"]["name"].as_str().unwrap_or_default());
     // in a real server, labels that were defaulted from the template are the same map as those of the template
     let labels = |meta: &Value| meta["labels"].as_object().cloned().unwrap_or_default();
     let shared = labels(&object["metadata"]) == labels(&object["spec"]["template"]["metadata"]);
@@ -18,10 +18,18 @@ pub(super) fn prepare(object: &mut Value) {
         ("job-name", &name),
         ("batch.kubernetes.io/job-name", &name),
     ] {
-        object["spec"]["template"]["metadata"]["labels"][label] = value.clone();
+        let labels = &mut object["spec"]["template"]["metadata"]["labels"];
+        // one that the user gave is for the validation
+        if labels[label].is_null() {
+            labels[label] = value.clone();
+        }
         if shared {
             object["metadata"]["labels"][label] = value.clone();
         }
     }
-    object["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"] = json!(uid);
+    let selected =
+        &mut object["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"];
+    if selected.is_null() {
+        *selected = json!(uid);
+    }
 }

@@ -6,13 +6,15 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use crate::failure::{Cause, Failure, Subject};
-use crate::storage::State;
+use crate::storage::{Key, State};
 use crate::values::draws;
+use crate::values::fields::remove;
+
+mod families;
+mod ports;
 
 /// First two bytes of the addresses of services: 10.96.0.0/16.
 const RANGE: [u8; 2] = [10, 96];
-/// Node ports that are given to services.
-const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 
 /// Returns the addresses of services.
 pub(crate) fn service_range() -> String {
@@ -24,251 +26,221 @@ pub(crate) fn first_service_address() -> Ipv4Addr {
     Ipv4Addr::new(RANGE[0], RANGE[1], 0, 1)
 }
 
-/// Gives a service the addresses and ports that it lacks, and keeps those that it had.
+/// Gives a service the addresses and ports that it lacks, and keeps those that it had. What is only tried reserves nothing.
 pub(super) fn allocate(
     state: &State,
     object: &mut Value,
     before: Option<&Value>,
+    is_tried: bool,
 ) -> Result<(), Failure> {
     if let Some(before) = before {
         keep(object, before);
     }
-    let kind = object["spec"]["type"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    if kind == "ExternalName" {
-        if let Some(spec) = object["spec"].as_object_mut() {
-            for field in [
-                "clusterIP",
-                "clusterIPs",
-                "ipFamilies",
-                "ipFamilyPolicy",
-                "internalTrafficPolicy",
-            ] {
-                spec.remove(field);
-            }
-        }
-        return Ok(());
+    normalize(object, before);
+    families::settle(object, before)?;
+    if needs_address(object) && !has_addresses(before) {
+        address(state, object)?;
     }
-    address(state, object)?;
-    if kind == "NodePort" || kind == "LoadBalancer" {
-        node_ports(state, object)?;
+    match before {
+        None => ports::of_new(state, object, is_tried)?,
+        Some(before) => ports::of_change(state, object, before, is_tried)?,
     }
-    if kind == "LoadBalancer" && object["spec"]["externalTrafficPolicy"] == "Local" {
-        health_port(state, object, before);
+    ports::health(state, object, before)?;
+    if let Some(before) = before {
+        drop_unused(object, before);
+    }
+    // it has no meaning there, and no read shows it
+    let policy = &object["spec"]["internalTrafficPolicy"];
+    if is_external(object) && ["Cluster", "Local"].iter().any(|known| policy == known) {
+        remove(&mut object["spec"], "internalTrafficPolicy");
     }
     Ok(())
 }
 
-/// Gives a service the port at which nodes tell whether they have a pod of it.
-fn health_port(state: &State, object: &mut Value, before: Option<&Value>) {
-    const FIELD: &str = "healthCheckNodePort";
-    if object["spec"][FIELD].as_u64().unwrap_or_default() != 0 {
-        return;
-    }
-    let kept = before.map(|before| before["spec"][FIELD].clone());
-    if let Some(kept) = kept.filter(|kept| kept.as_u64().is_some_and(|port| port != 0)) {
-        object["spec"][FIELD] = kept;
-        return;
-    }
-    let taken: HashSet<u64> = state
-        .list("services", "")
-        .map(|(_, service)| &**service)
-        .chain([&*object])
-        .flat_map(|service| {
-            let ports = service["spec"]["ports"].as_array().into_iter().flatten();
-            let ports = ports.map(|port| &port["nodePort"]);
-            ports
-                .chain([&service["spec"][FIELD]])
-                .filter_map(Value::as_u64)
-        })
-        .collect();
-    let start = usize::from(draws::id().as_bytes()[0]);
-    if let Some(port) = free_port(start, &taken) {
-        object["spec"][FIELD] = json!(port);
-    }
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["spec"][field].as_str().unwrap_or_default()
 }
 
-/// Returns a node port that nobody has, looking from a place on.
-fn free_port(start: usize, taken: &HashSet<u64>) -> Option<u64> {
-    NODE_PORTS
-        .map(u64::from)
-        .cycle()
-        .skip(start * 8)
-        .take(NODE_PORTS.len())
-        .find(|number| !taken.contains(number))
-}
-
-fn keep(object: &mut Value, before: &Value) {
-    let is_internal = |service: &Value| service["spec"]["type"] != "ExternalName";
-    if !is_internal(object) || !is_internal(before) {
-        return;
-    }
-    for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-        if object["spec"][field].is_null() {
-            object["spec"][field] = before["spec"][field].clone();
-        }
-    }
-    if object["spec"]["type"] == "ClusterIP" {
-        return;
-    }
-    let old = before["spec"]["ports"]
+fn list(object: &Value, field: &str) -> Vec<Value> {
+    object["spec"][field]
         .as_array()
         .cloned()
-        .unwrap_or_default();
-    let ports = object["spec"]["ports"].as_array_mut().into_iter().flatten();
-    for port in ports {
-        if port.get("nodePort").is_some() {
-            continue;
+        .unwrap_or_default()
+}
+
+fn is_external(object: &Value) -> bool {
+    object["spec"]["type"] == "ExternalName"
+}
+
+fn is_headless(object: &Value) -> bool {
+    list(object, "clusterIPs").first() == Some(&json!("None"))
+}
+
+/// Returns whether a balancer sends to ports of nodes with a pod only, so that they tell whether they have one.
+fn needs_health_port(object: &Value) -> bool {
+    object["spec"]["type"] == "LoadBalancer" && object["spec"]["externalTrafficPolicy"] == "Local"
+}
+
+/// Returns whether a service can be reached from outside.
+fn is_outside(object: &Value) -> bool {
+    match text(object, "type") {
+        "LoadBalancer" | "NodePort" => true,
+        "ClusterIP" => !list(object, "externalIPs").is_empty(),
+        _ => false,
+    }
+}
+
+fn needs_address(object: &Value) -> bool {
+    !is_external(object) && !is_headless(object)
+}
+
+/// Returns whether a service was there before with all the addresses that it needs.
+fn has_addresses(before: Option<&Value>) -> bool {
+    before.is_some_and(|before| !is_external(before))
+}
+
+/// Takes over what was given to the service before and is not in its new form.
+fn keep(object: &mut Value, before: &Value) {
+    if !is_external(object) && !is_external(before) {
+        if text(object, "clusterIP").is_empty() {
+            object["spec"]["clusterIP"] = before["spec"]["clusterIP"].clone();
         }
-        let same = old
-            .iter()
-            .find(|old| old["port"] == port["port"] && old["protocol"] == port["protocol"]);
-        if let Some(number) = same.and_then(|old| old.get("nodePort")) {
-            port["nodePort"] = number.clone();
+        if list(object, "clusterIPs").is_empty() {
+            object["spec"]["clusterIPs"] = before["spec"]["clusterIPs"].clone();
         }
     }
+    ports::keep(object, before);
+    if needs_health_port(object) && needs_health_port(before) {
+        let port = &mut object["spec"]["healthCheckNodePort"];
+        if port.as_i64().unwrap_or_default() == 0 {
+            *port = before["spec"]["healthCheckNodePort"].clone();
+        }
+    }
+}
+
+fn has_same_addresses(one: &Value, other: &Value) -> bool {
+    text(one, "clusterIP") == text(other, "clusterIP")
+        && list(one, "clusterIPs") == list(other, "clusterIPs")
+}
+
+/// Brings the first of the addresses and the list of all of them together, as far as it is clear what was meant.
+fn normalize(object: &mut Value, before: Option<&Value>) {
+    let first = text(object, "clusterIP").to_owned();
+    let all = list(object, "clusterIPs");
+    let was = before.map_or("", |before| text(before, "clusterIP"));
+    let Some(before) = before else {
+        if !first.is_empty() && all.is_empty() {
+            object["spec"]["clusterIPs"] = json!([first]);
+        }
+        return;
+    };
+    if first == was || all != list(before, "clusterIPs") {
+        return;
+    }
+    // only the first one was changed, so the list follows
+    object["spec"]["clusterIPs"] = if first.is_empty() {
+        Value::Null
+    } else {
+        json!([first])
+    };
 }
 
 fn address(state: &State, object: &mut Value) -> Result<(), Failure> {
-    let own = |key: &crate::storage::Key, object: &Value| {
+    let own = |key: &Key| {
         object["metadata"]["namespace"] == key.namespace.as_str()
             && object["metadata"]["name"] == key.name.as_str()
     };
-    let given = object["spec"]["clusterIP"]
-        .as_str()
-        .filter(|address| !address.is_empty())
-        .or_else(|| object["spec"]["clusterIPs"][0].as_str())
-        .map(str::to_owned);
-    let address = match given {
-        Some(address) if address == "None" => address,
-        Some(address) => {
-            let taken = state
-                .list("services", "")
-                .any(|(key, other)| !own(key, object) && other["spec"]["clusterIP"] == *address);
-            let parsed = address.parse::<Ipv4Addr>();
-            let within = parsed
-                .as_ref()
-                .is_ok_and(|address| address.octets()[..2] == RANGE);
-            let why = if taken {
-                "provided IP is already allocated"
-            } else if parsed.is_ok() && !within {
-                "the provided network does not match the current range"
-            } else {
-                // that it is no address is for the validation
-                ""
-            };
-            if !why.is_empty() {
-                return Err(invalid(
-                    object,
-                    "spec.clusterIPs",
-                    &json!([address]),
-                    &format!("failed to allocate IP {address}: {why}"),
-                ));
-            }
-            address
+    let given = list(object, "clusterIPs");
+    let given = given.first().and_then(Value::as_str).unwrap_or_default();
+    let address = if given.is_empty() {
+        free_address(state)
+    } else {
+        let is_taken = state
+            .list("services", "")
+            .any(|(key, other)| !own(key) && other["spec"]["clusterIP"] == given);
+        let parsed = given.parse::<Ipv4Addr>();
+        let why = if is_taken {
+            "provided IP is already allocated"
+        } else if parsed.is_ok_and(|address| address.octets()[..2] != RANGE) {
+            "the provided network does not match the current range"
+        } else {
+            ""
+        };
+        if !why.is_empty() {
+            let why = format!("failed to allocate IP {given}: {why}");
+            let all = &object["spec"]["clusterIPs"];
+            return Err(refused(
+                object,
+                &[Cause::invalid("spec.clusterIPs", all, &why)],
+            ));
         }
-        None => {
-            let taken: HashSet<&str> = state
-                .list("services", "")
-                .filter_map(|(_, service)| service["spec"]["clusterIP"].as_str())
-                .collect();
-            loop {
-                let random = draws::id();
-                let [third, fourth, ..] = *random.as_bytes();
-                // the lower part of the range is reserved for addresses that users choose
-                if third == 0 || third == u8::MAX && fourth == u8::MAX {
-                    continue;
-                }
-                let address = Ipv4Addr::new(RANGE[0], RANGE[1], third, fourth).to_string();
-                if !taken.contains(address.as_str()) {
-                    break address;
-                }
-            }
-        }
+        given.to_owned()
     };
     let spec = &mut object["spec"];
-    let headless = address == "None";
-    let selects = spec["selector"]
-        .as_object()
-        .is_some_and(|selector| !selector.is_empty());
-    let (families, policy) = if headless && !selects {
-        (json!(["IPv4", "IPv6"]), json!("RequireDualStack"))
-    } else {
-        (json!(["IPv4"]), json!("SingleStack"))
-    };
-    spec["clusterIPs"] = json!([address]);
     spec["clusterIP"] = json!(address);
-    if spec["ipFamilyPolicy"].is_null() {
-        spec["ipFamilyPolicy"] = policy;
-    }
-    if spec["ipFamilies"].is_null() {
-        spec["ipFamilies"] = families;
+    match spec["clusterIPs"]
+        .as_array_mut()
+        .and_then(|all| all.first_mut())
+    {
+        Some(first) => *first = json!(address),
+        None => spec["clusterIPs"] = json!([address]),
     }
     Ok(())
 }
 
-fn node_ports(state: &State, object: &mut Value) -> Result<(), Failure> {
-    let (namespace, name) = (
-        object["metadata"]["namespace"].clone(),
-        object["metadata"]["name"].clone(),
-    );
-    let mut taken: HashSet<u64> = state
+fn free_address(state: &State) -> String {
+    let taken: HashSet<&str> = state
         .list("services", "")
-        .filter(|(key, _)| namespace != key.namespace.as_str() || name != key.name.as_str())
-        .flat_map(|(_, service)| service["spec"]["ports"].as_array().into_iter().flatten())
-        .filter_map(|port| port["nodePort"].as_u64())
+        .filter_map(|(_, service)| service["spec"]["clusterIP"].as_str())
         .collect();
-    let others = taken.clone();
-    let mut ports = object["spec"]["ports"].take();
-    let mut refused = None;
-    for (index, port) in ports.as_array_mut().into_iter().flatten().enumerate() {
-        match port["nodePort"].as_u64() {
-            Some(number) if others.contains(&number) => {
-                refused.get_or_insert_with(|| {
-                    (
-                        index,
-                        port["nodePort"].clone(),
-                        "provided port is already allocated",
-                    )
-                });
-            }
-            Some(number) if !u16::try_from(number).is_ok_and(|port| NODE_PORTS.contains(&port)) => {
-                refused.get_or_insert_with(|| (
-                    index,
-                    port["nodePort"].clone(),
-                    "provided port is not in the valid range. The range of valid ports is 30000-32767",
-                ));
-            }
-            // that a service has one twice is for the validation
-            Some(number) => drop(taken.insert(number)),
-            None => {
-                let start = usize::from(draws::id().as_bytes()[0]);
-                if let Some(number) = free_port(start, &taken) {
-                    taken.insert(number);
-                    port["nodePort"] = json!(number);
-                }
-            }
+    loop {
+        let random = draws::id();
+        let [third, fourth, ..] = *random.as_bytes();
+        // the lower part of the range is reserved for addresses that users choose
+        if third == 0 || third == u8::MAX && fourth == u8::MAX {
+            continue;
         }
-    }
-    object["spec"]["ports"] = ports;
-    match refused {
-        Some((index, number, why)) => Err(invalid(
-            object,
-            &format!("spec.ports[{index}].nodePort"),
-            &number,
-            why,
-        )),
-        None => Ok(()),
+        let address = Ipv4Addr::new(RANGE[0], RANGE[1], third, fourth).to_string();
+        if !taken.contains(address.as_str()) {
+            break address;
+        }
     }
 }
 
-fn invalid(object: &Value, field: &str, value: &Value, why: &str) -> Failure {
+/// Drops what a changed service has from before and cannot have with its new type, unless the change touches it.
+fn drop_unused(object: &mut Value, before: &Value) {
+    let mut unused: Vec<&str> = Vec::new();
+    let is_same = |object: &Value, field: &str| object["spec"][field] == before["spec"][field];
+    if !is_external(before) && is_external(object) {
+        if has_same_addresses(object, before) {
+            unused.extend(["clusterIP", "clusterIPs"]);
+        }
+        unused.extend(["ipFamilies", "ipFamilyPolicy"]);
+    }
+    ports::drop_unused(object, before);
+    if needs_health_port(before) && !needs_health_port(object) {
+        unused.push("healthCheckNodePort");
+    }
+    let balances = |object: &Value| object["spec"]["type"] == "LoadBalancer";
+    if balances(before) && !balances(object) {
+        unused.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass"]);
+    }
+    if is_outside(before) && !is_outside(object) {
+        unused.push("externalTrafficPolicy");
+    }
+    for field in unused {
+        if is_same(object, field) {
+            remove(&mut object["spec"], field);
+        }
+    }
+}
+
+/// Refuses a service for what is wrong with it.
+fn refused(object: &Value, causes: &[Cause]) -> Failure {
     let subject = Subject {
         group: "",
         resource: "Service",
         name: object["metadata"]["name"].as_str().unwrap_or_default(),
     };
-    Failure::invalid(&subject, &[Cause::invalid(field, value, why)])
+    Failure::invalid(&subject, causes)
 }

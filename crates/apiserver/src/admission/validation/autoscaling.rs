@@ -52,6 +52,11 @@ pub(super) fn check(spec: &Value, causes: &mut Vec<Cause>) {
         let at = format!("{at}.apiVersion");
         causes.push(Cause::invalid(at, &json!(version), why));
     }
+    let field = &spec["targetCPUUtilizationPercentage"];
+    if field.as_i64().is_some_and(|percent| percent < 1) {
+        let at = "spec.metrics[0].resource.target.averageUtilization";
+        causes.push(Cause::invalid(at, field, "must be greater than 0"));
+    }
     let (mut has_object, mut has_external) = (false, false);
     for (at, metric) in indexed(&spec["metrics"], "spec.metrics") {
         check_metric(metric, &at, causes);

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as STANDARD;
 use serde_json::{Value, json};
 
 use super::checks::{filled, indexed, one_of, text};
@@ -40,6 +42,7 @@ const SHORTEST: i64 = 600;
 
 /// Checks a specification.
 pub(super) fn check(spec: &Value, causes: &mut Vec<Cause>) {
+    request(&spec["request"], causes);
     let path = "spec.usages";
     if !filled(&spec["usages"]) {
         causes.push(Cause::required(path, ""));
@@ -62,6 +65,16 @@ pub(super) fn check(spec: &Value, causes: &mut Vec<Cause>) {
     if seconds.as_i64().is_some_and(|seconds| seconds < SHORTEST) {
         let why = "may not specify a duration less than 600 seconds (10 minutes)";
         causes.push(Cause::invalid("spec.expirationSeconds", seconds, why));
+    }
+}
+
+/// Checks that a request has its form.
+fn request(value: &Value, causes: &mut Vec<Cause>) {
+    let bytes = STANDARD.decode(text(value)).unwrap_or_default();
+    let label = x509_parser::pem::parse_x509_pem(&bytes).map(|(_, block)| block.label);
+    if !label.is_ok_and(|label| label == "CERTIFICATE REQUEST") {
+        let why = "PEM block type must be CERTIFICATE REQUEST";
+        causes.push(Cause::invalid("spec.request", value, why));
     }
 }
 

@@ -11,11 +11,12 @@ use crate::registry::Resource;
 use crate::values::fields::copy;
 use crate::values::quantity;
 
+mod jobs;
+mod pod;
+mod services;
+
 const IMMUTABLE_DATA: &str = "field is immutable when `immutable` is set";
 const IMMUTABLE: &str = "field is immutable";
-/// Which fields of a pod may be changed, in the words of the refusal.
-const POD_CHANGES: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
-
 /// Checks a change before the object itself is checked.
 pub(super) fn before_contents(
     resource: &Resource,
@@ -64,32 +65,13 @@ pub(super) fn after_contents(
 ) {
     let (old, new) = (&before["spec"], &object["spec"]);
     match resource.storage.as_str() {
-        "pods" => pod(old, new, causes),
+        "pods" => pod::check(old, new, causes),
         "deployments.apps" | "replicasets.apps" | "daemonsets.apps" => {
-            immutable(&old["selector"], &new["selector"], "spec.selector", causes);
+            selector(&old["selector"], &new["selector"], "spec.selector", causes);
         }
         "statefulsets.apps" => stateful_set(old, new, causes),
-        "jobs.batch" => {
-            for field in ["selector", "template", "completionMode"] {
-                let path = format!("spec.{field}");
-                if field == "template" && old["suspend"] == true {
-                    continue;
-                }
-                immutable(&old[field], &new[field], &path, causes);
-            }
-        }
-        "services" => {
-            let kept = old["type"] != "ExternalName" && new["type"] != "ExternalName";
-            let (was, is) = (&old["clusterIP"], &new["clusterIP"]);
-            if kept && !was.is_null() && was != is {
-                causes.push(Cause::invalid(
-                    "spec.clusterIPs[0]",
-                    &new["clusterIPs"],
-                    "may not change once set",
-                ));
-            }
-            balancer(old, new, causes);
-        }
+        "jobs.batch" => jobs::check(before, object, causes),
+        "services" => services::check(old, new, causes),
         "events" => events::of_change(resource, before, object, causes),
         "csinodes.storage.k8s.io" => node_drivers(old, new, causes),
         "secrets" | "configmaps" => immutable_data(before, object, causes),
@@ -109,6 +91,9 @@ pub(super) fn after_contents(
                     "spec.providerID",
                     "node updates may not change providerID except from \"\" to valid",
                 ));
+            }
+            if text(&old["externalID"]) != text(&new["externalID"]) {
+                causes.push(Cause::forbidden("spec.externalID", "may not be updated"));
             }
         }
         "storageclasses.storage.k8s.io" => {
@@ -132,32 +117,28 @@ pub(super) fn after_contents(
             }
         }
         "csistoragecapacities.storage.k8s.io" => {
-            for field in ["nodeTopology", "storageClassName"] {
-                immutable(&before[field], &object[field], field, causes);
-            }
+            let field = "nodeTopology";
+            selector(&before[field], &object[field], field, causes);
+            same_text(
+                before,
+                object,
+                "storageClassName",
+                "storageClassName",
+                causes,
+            );
         }
         "controllerrevisions.apps" => {
             immutable(&before["data"], &object["data"], "data", causes);
         }
         "endpointslices.discovery.k8s.io" => {
-            let field = "addressType";
-            immutable(&before[field], &object[field], field, causes);
+            same_text(before, object, "addressType", "addressType", causes);
         }
         "ingressclasses.networking.k8s.io" => {
-            immutable(
-                &old["controller"],
-                &new["controller"],
-                "spec.controller",
-                causes,
-            );
+            same_text(old, new, "controller", "spec.controller", causes);
         }
         "ipaddresses.networking.k8s.io" => {
-            immutable(
-                &old["parentRef"],
-                &new["parentRef"],
-                "spec.parentRef",
-                causes,
-            );
+            let (was, is) = (&old["parentRef"], &new["parentRef"]);
+            shown_as("ParentReference", was, is, "spec.parentRef", causes);
         }
         "servicecidrs.networking.k8s.io" => service_ranges(old, new, causes),
         "resourcequotas" => {
@@ -170,12 +151,23 @@ pub(super) fn after_contents(
             }
         }
         "persistentvolumes" => volume(old, new, causes),
-        "resourceclaims.resource.k8s.io"
-        | "resourceclaimtemplates.resource.k8s.io"
-        | "volumeattachments.storage.k8s.io" => immutable(old, new, "spec", causes),
+        "resourceclaims.resource.k8s.io" => {
+            shown_as("ResourceClaimSpec", old, new, "spec", causes);
+        }
+        "resourceclaimtemplates.resource.k8s.io" => {
+            shown_as("ResourceClaimTemplateSpec", old, new, "spec", causes);
+        }
+        "resourceslices.resource.k8s.io" => {
+            same_text(&old["pool"], &new["pool"], "name", "spec.pool.name", causes);
+            same_text(old, new, "driver", "spec.driver", causes);
+            immutable(&old["nodeName"], &new["nodeName"], "spec.nodeName", causes);
+        }
+        "volumeattachments.storage.k8s.io" => {
+            shown_as("VolumeAttachmentSpec", old, new, "spec", causes);
+        }
         "persistentvolumeclaims" => claim(before, object, causes),
         "runtimeclasses.node.k8s.io" => {
-            immutable(&before["handler"], &object["handler"], "handler", causes);
+            same_text(before, object, "handler", "handler", causes);
         }
         _ => {}
     }
@@ -211,31 +203,27 @@ fn service_ranges(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
 
 /// Checks that what is behind a volume stays.
 fn volume(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
-    let source = |spec: &Value| {
-        let mut fields = spec.as_object().cloned().unwrap_or_default();
-        for field in [
-            "accessModes",
-            "capacity",
-            "claimRef",
-            "mountOptions",
-            "nodeAffinity",
-            "persistentVolumeReclaimPolicy",
-            "storageClassName",
-            "volumeAttributesClassName",
-            "volumeMode",
-        ] {
-            fields.remove(field);
-        }
-        fields
-    };
-    if source(old) != source(new) {
-        let why = "spec.persistentvolumesource is immutable after creation";
-        causes.push(Cause::forbidden("spec.persistentvolumesource", why));
+    const SOURCE: &str = "PersistentVolumeSource";
+    const SECRET: &str = "controllerExpandSecretRef";
+    let mut source = new.clone();
+    // it may come later
+    if old["csi"].is_object()
+        && old["csi"][SECRET].is_null()
+        && let Some(csi) = source["csi"].as_object_mut()
+    {
+        csi.remove(SECRET);
+    }
+    let difference = internal::difference_of(SOURCE, old, &source);
+    if !difference.is_empty() {
+        let why = format!("spec.persistentvolumesource is immutable after creation\n{difference}");
+        causes.push(Cause::forbidden("spec.persistentvolumesource", &why));
     }
     immutable(&old["volumeMode"], &new["volumeMode"], "volumeMode", causes);
     let affinity = "nodeAffinity";
-    if !old[affinity].is_null() {
-        immutable(&old[affinity], &new[affinity], affinity, causes);
+    if !old[affinity].is_null() && old[affinity] != new[affinity] {
+        let why = format!("{IMMUTABLE}, except for updating from beta label to GA");
+        let written = internal::written("VolumeNodeAffinity", &new[affinity]);
+        causes.push(Cause::invalid(affinity, &Value::Null, &why).with_value(&written));
     }
     let class = "volumeAttributesClassName";
     if !old[class].is_null() && new[class].is_null() {
@@ -282,21 +270,27 @@ fn immutable(old: &Value, new: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Checks what must stay of a service that a load balancer is for.
-fn balancer(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
-    if old["type"] != "LoadBalancer" || new["type"] != "LoadBalancer" {
-        return;
+/// Checks that a text stays; a missing one is shown as an empty one.
+fn same_text(old: &Value, new: &Value, field: &str, path: &str, causes: &mut Vec<Cause>) {
+    let given = text(&new[field]);
+    if text(&old[field]) != given {
+        causes.push(Cause::invalid(path, &json!(given), IMMUTABLE));
     }
-    let is_local = |spec: &Value| spec["externalTrafficPolicy"] == "Local";
-    let (was, is) = (&old["healthCheckNodePort"], &new["healthCheckNodePort"]);
-    let both = is_local(old) && is_local(new);
-    if both && is.as_i64().unwrap_or_default() != 0 && was != is {
-        causes.push(Cause::forbidden("spec.healthCheckNodePort", IMMUTABLE));
+}
+
+/// Checks that a selector of labels stays.
+fn selector(old: &Value, new: &Value, path: &str, causes: &mut Vec<Cause>) {
+    if old != new {
+        let cause = Cause::invalid(path, &Value::Null, IMMUTABLE);
+        causes.push(cause.with_value(&internal::selector(new)));
     }
-    let class = &new["loadBalancerClass"];
-    if old["loadBalancerClass"] != *class {
-        let why = "may not change once set";
-        causes.push(Cause::invalid("spec.loadBalancerClass", class, why));
+}
+
+/// Checks that a structure stays, which is shown in the server's internal form.
+fn shown_as(kind: &str, old: &Value, new: &Value, path: &str, causes: &mut Vec<Cause>) {
+    if old != new {
+        let cause = Cause::invalid(path, &Value::Null, IMMUTABLE);
+        causes.push(cause.with_value(&internal::written(kind, new)));
     }
 }
 
@@ -309,12 +303,9 @@ fn node_drivers(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
             if fields.iter().all(|field| was[*field] == is[*field]) {
                 continue;
             }
-            let written = format!(
-                "{{\"Name\":{},\"NodeID\":{},\"TopologyKeys\":{},\"Allocatable\":null}}",
-                is["name"],
-                json!(text(&is["nodeID"])),
-                is["topologyKeys"]
-            );
+            let mut shown = is.clone();
+            shown["allocatable"] = Value::Null;
+            let written = internal::written("CSINodeDriver", &shown);
             let cause = Cause::invalid("spec.drivers", &Value::Null, IMMUTABLE);
             causes.push(cause.with_value(&written));
         }
@@ -325,7 +316,11 @@ fn node_drivers(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
 fn immutable_data(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
     let kind = text(&object["kind"]);
     if kind == "Secret" && before["type"] != object["type"] {
-        causes.push(Cause::invalid("type", &object["type"], IMMUTABLE));
+        causes.push(Cause::invalid(
+            "type",
+            &json!(text(&object["type"])),
+            IMMUTABLE,
+        ));
     }
     if before["immutable"] != true {
         return;
@@ -366,132 +361,6 @@ fn stateful_set(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::forbidden(
             "spec",
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
-        ));
-    }
-}
-
-fn pod(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
-    for list in ["containers", "initContainers"] {
-        let count = |spec: &Value| spec[list].as_array().map_or(0, Vec::len);
-        if count(old) != count(new) {
-            causes.push(Cause::forbidden(
-                format!("spec.{list}"),
-                "pod updates may not add or remove containers",
-            ));
-            return;
-        }
-        for (index, container) in new[list].as_array().into_iter().flatten().enumerate() {
-            if text(&container["image"]).trim() != text(&container["image"]) {
-                causes.push(Cause::invalid(
-                    format!("spec.{list}[{index}].image"),
-                    &container["image"],
-                    "must not have leading or trailing whitespace",
-                ));
-            }
-        }
-    }
-    deadline(old, new, causes);
-    tolerations(old, new, causes);
-    gates(old, new, causes);
-    let fixed = without_allowed_changes(old, new);
-    if fixed != *old {
-        let difference = internal::difference(old, &fixed);
-        causes.push(Cause::forbidden(
-            "spec",
-            &format!("{POD_CHANGES}\n{difference}"),
-        ));
-    }
-}
-
-/// Returns the new specification of a pod with the old values of all fields that may change.
-fn without_allowed_changes(old: &Value, new: &Value) -> Value {
-    let mut fixed = new.clone();
-    for list in ["containers", "initContainers"] {
-        let before = old[list].as_array().into_iter().flatten();
-        let after = fixed[list].as_array_mut().into_iter().flatten();
-        for (container, before) in after.zip(before) {
-            container["image"] = before["image"].clone();
-        }
-    }
-    let was_negative = old["terminationGracePeriodSeconds"]
-        .as_i64()
-        .is_some_and(|seconds| seconds < 0);
-    let mut free = vec!["activeDeadlineSeconds", "schedulingGates", "tolerations"];
-    if was_negative && new["terminationGracePeriodSeconds"] == 1 {
-        free.push("terminationGracePeriodSeconds");
-    }
-    let gated = old["schedulingGates"]
-        .as_array()
-        .is_some_and(|gates| !gates.is_empty());
-    if gated {
-        free.extend(["nodeSelector", "affinity"]);
-    }
-    for field in free {
-        crate::values::fields::copy(old, &mut fixed, field);
-    }
-    // indexing by the name of a missing list leaves a null
-    if let Some(fields) = fixed.as_object_mut() {
-        fields.retain(|_, value| !value.is_null());
-    }
-    fixed
-}
-
-/// Checks that the tolerations of a pod are kept, with other seconds at most.
-fn tolerations(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
-    let empty = Vec::new();
-    let (known, given) = (
-        old["tolerations"].as_array().unwrap_or(&empty),
-        new["tolerations"].as_array().unwrap_or(&empty),
-    );
-    let seconds_aside = |toleration: &Value| {
-        let mut toleration = toleration.clone();
-        if let Some(fields) = toleration.as_object_mut() {
-            fields.remove("tolerationSeconds");
-        }
-        toleration
-    };
-    let all_kept = known.iter().all(|toleration| {
-        given
-            .iter()
-            .any(|other| seconds_aside(other) == seconds_aside(toleration))
-    });
-    if !all_kept {
-        causes.push(Cause::forbidden(
-            "spec.tolerations",
-            "existing toleration can not be modified except its tolerationSeconds",
-        ));
-    }
-}
-
-fn deadline(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
-    const FIELD: &str = "activeDeadlineSeconds";
-    let path = format!("spec.{FIELD}");
-    match (old[FIELD].as_i64(), new[FIELD].as_i64()) {
-        (Some(was), Some(is)) if was < is => causes.push(Cause::invalid(
-            path,
-            &json!(is),
-            "must be less than or equal to previous value",
-        )),
-        (Some(_), None) => causes.push(Cause::invalid(
-            path,
-            &Value::Null,
-            "must not update from a positive integer to nil value",
-        )),
-        _ => {}
-    }
-}
-
-fn gates(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
-    let known = old["schedulingGates"].as_array();
-    let added = new["schedulingGates"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|gate| !known.is_some_and(|known| known.contains(gate)));
-    if added.is_some() {
-        causes.push(Cause::forbidden(
-            "spec.schedulingGates",
-            "only deletion is allowed, but found new scheduling gate",
         ));
     }
 }

@@ -159,8 +159,8 @@ pub(super) fn label_selector(selector: &Value, path: &str, causes: &mut Vec<Caus
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             _ => {
                 let why = "not a valid selector operator";
-                let at = format!("{path}.operator");
-                causes.push(Cause::invalid(at, &expression["operator"], why));
+                let (at, given) = (format!("{path}.operator"), text(&expression["operator"]));
+                causes.push(Cause::invalid(at, &json!(given), why));
             }
         }
         let key = text(&expression["key"]);

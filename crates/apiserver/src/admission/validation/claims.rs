@@ -33,6 +33,18 @@ pub(super) fn access_modes(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
 
 /// Checks the specification of a claim at a path.
 pub(super) fn claim(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
+    specification(spec, true, path, causes);
+}
+
+/// Checks the changed specification of a claim. One that had a group in its source may have any.
+pub(super) fn changed(before: &Value, spec: &Value, causes: &mut Vec<Cause>) {
+    let had_group = ["dataSource", "dataSourceRef"]
+        .iter()
+        .any(|field| filled(&before[*field]["apiGroup"]));
+    specification(spec, !had_group, "spec", causes);
+}
+
+fn specification(spec: &Value, group_is_checked: bool, path: &str, causes: &mut Vec<Cause>) {
     if !filled(&spec["accessModes"]) {
         let why = "at least 1 access mode is required";
         causes.push(Cause::required(format!("{path}.accessModes"), why));
@@ -61,7 +73,8 @@ pub(super) fn claim(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
     for field in ["dataSource", "dataSourceRef"] {
         if !spec[field].is_null() {
-            data_source(&spec[field], &format!("{path}.{field}"), causes);
+            let at = format!("{path}.{field}");
+            data_source(&spec[field], group_is_checked, &at, causes);
         }
     }
     let (source, other) = (&spec["dataSource"], &spec["dataSourceRef"]);
@@ -78,10 +91,11 @@ pub(super) fn claim(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
         return;
     };
     let cause = Cause::invalid(path, &Value::Null, why);
-    causes.push(cause.with_value(&format!("{path}.dataSource")));
+    // what is shown is a path, which has no form of its own there
+    causes.push(cause.with_value("{}"));
 }
 
-fn data_source(source: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn data_source(source: &Value, group_is_checked: bool, path: &str, causes: &mut Vec<Cause>) {
     for field in ["name", "kind"] {
         if !filled(&source[field]) {
             causes.push(Cause::required(format!("{path}.{field}"), ""));
@@ -92,12 +106,14 @@ fn data_source(source: &Value, path: &str, causes: &mut Vec<Cause>) {
         let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
         causes.push(Cause::invalid(path, &json!(text(&source["kind"])), why));
     }
-    optional_name(
-        &source["apiGroup"],
-        names::subdomain,
-        &format!("{path}.apiGroup"),
-        causes,
-    );
+    if group_is_checked {
+        optional_name(
+            &source["apiGroup"],
+            names::subdomain,
+            &format!("{path}.apiGroup"),
+            causes,
+        );
+    }
     optional_name(
         &source["namespace"],
         names::label,

@@ -24,7 +24,8 @@ fn check_url(url: &str, at: &str, causes: &mut Vec<Cause>) {
     let mut refuse = |value: &str, why: String| {
         causes.push(Cause::invalid(at, &json!(value), &why));
     };
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    // without a host all of it is a path
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", ""));
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, rest) = rest.split_at(end);
     if scheme != "https" {

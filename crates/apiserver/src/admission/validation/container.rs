@@ -77,11 +77,6 @@ pub(super) fn lasting(container: &Value, pod: &Pod<'_>, path: &str, causes: &mut
             probes::handler(handler, grace, &format!("{path}.lifecycle.{hook}"), causes);
         }
     }
-    let at = format!("{path}.lifecycle.stopSignal");
-    if !container["lifecycle"]["stopSignal"].is_null() && pod.spec["os"].is_null() {
-        let why = "may not be set for containers with empty `spec.os.name`";
-        causes.push(Cause::forbidden(at, why));
-    }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         probes::check(&container[probe], probe, &format!("{path}.{probe}"), causes);
     }
@@ -170,7 +165,7 @@ fn value_from(variable: &Value, path: &str, causes: &mut Vec<Cause>) {
         );
     }
     let why = if count == 0 {
-        "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+        "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
     } else if filled(&variable["value"]) {
         "may not be specified when `value` is not empty"
     } else if count > 1 {
@@ -362,7 +357,8 @@ fn devices(container: &Value, pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>
     }
 }
 
-fn claims(list: &Value, pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
+/// Checks which claims of a pod are used.
+pub(super) fn claims(list: &Value, pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
     let mut known: Vec<&str> = pod.spec["resourceClaims"]
         .as_array()
         .into_iter()

@@ -1,7 +1,9 @@
 //! Checks of the kinds of dynamic resource allocation, but for the expressions in CEL that select devices.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::LazyLock;
 
+use regex::Regex;
 use serde_json::{Value, json};
 
 use super::checks::{filled, indexed, name, one_of, text, wrong};
@@ -19,6 +21,14 @@ const MOST_TAINTED: usize = 64;
 const LONGEST_NAME: usize = 32;
 const LONGEST_VALUE: usize = 64;
 const REFERENCE: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+/// The form of a version, as semver.org has it.
+static VERSION: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let number = "(0|[1-9][0-9]*)";
+    let part = "(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)";
+    let build = r"[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*";
+    let form = format!(r"^{number}\.{number}\.{number}(-{part}(\.{part})*)?(\+{build})?$");
+    Regex::new(&form).ok()
+});
 const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
 
 /// Refuses more items than allowed; returns whether there are.
@@ -97,6 +107,21 @@ pub(super) fn claim(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
             configuration(config, &at, causes);
         }
     }
+}
+
+/// Refuses to administer devices from a namespace that is not for that; only the first request is told, as if it were in a claim.
+pub(super) fn administration(claim: &Value, namespace: &Value) -> Option<Cause> {
+    const LABEL: &str = "resource.kubernetes.io/admin-access";
+    if namespace["metadata"]["labels"][LABEL] == "true" {
+        return None;
+    }
+    let requests = &claim["devices"]["requests"];
+    let (at, _) = indexed(requests, "spec.devices.requests")
+        .find(|(_, request)| request["exactly"]["adminAccess"] == true)?;
+    let why = format!(
+        "admin access to devices requires the `{LABEL}: true` label on the containing namespace"
+    );
+    Some(Cause::forbidden(format!("{at}.adminAccess"), &why))
 }
 
 fn references(
@@ -439,8 +464,26 @@ fn check_attribute(attribute: &Value, path: &str, causes: &mut Vec<Cause>) {
             causes.push(Cause::too_long(format!("{path}.{field}"), LONGEST_VALUE));
         }
     }
-    if attribute.as_object().is_none_or(serde_json::Map::is_empty) {
-        let why = "exactly one value must be specified";
-        causes.push(Cause::invalid(path, &json!(""), why));
+    let why = "exactly one value must be specified";
+    match attribute.as_object().map_or(0, serde_json::Map::len) {
+        0 => causes.push(Cause::invalid(path, &json!(""), why)),
+        1 => {}
+        _ => {
+            let of = |field: &str| &attribute[field];
+            let written = format!(
+                "{{\"IntValue\":{},\"BoolValue\":{},\"StringValue\":{},\"VersionValue\":{}}}",
+                of("int"),
+                of("bool"),
+                of("string"),
+                of("version")
+            );
+            causes.push(Cause::invalid(path, &Value::Null, why).with_value(&written));
+        }
+    }
+    let version = &attribute["version"];
+    let form = VERSION.as_ref();
+    if version.is_string() && form.is_some_and(|form| !form.is_match(text(version))) {
+        let why = "must be a string compatible with semver.org spec 2.0.0";
+        causes.push(Cause::invalid(format!("{path}.version"), version, why));
     }
 }

@@ -1,8 +1,9 @@
-//! The specification of a pod in the server's internal form, and the difference of two of them, which the refusal of a change shows.
+//! The specification of a pod and other structures in the server's internal form, and the difference of two of them, which the refusal of a
+//! change shows.
 //!
 //! `corpus/facts/internal.json` lists the fields of each structure in order: internal name, name in the API (after `^`, it is a field of
-//! the specification), and kind: `s` text, `i` number, `b` boolean, `*` optional, `[` list of, `{` map to, `#` structure, `~` as in the
-//! API.
+//! the specification), and kind: `s` text, `i` number, `b` boolean, `*` optional, `[` list of, `{` map to, `#` structure, `@` metadata, whose
+//! fields stand among the others, `l` selector of labels, `~` as in the API.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -15,6 +16,29 @@ static STRUCTURES: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../../corpus/facts/internal.json")).unwrap_or_default()
 });
 
+/// The fields of metadata in the order of their type, as far as templates have them.
+const METADATA: [&str; 15] = [
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+/// The fields of a selector of labels, with their kinds.
+const SELECTOR: &[(&str, &str)] = &[("matchLabels", "{s"), ("matchExpressions", "[r")];
+/// The fields of an expression of such a selector.
+const REQUIREMENT: &[(&str, &str)] = &[("key", "s"), ("operator", "s"), ("values", "[s")];
+
 /// Returns the difference of two specifications of a pod.
 pub(super) fn difference(before: &Value, after: &Value) -> String {
     difference_of("PodSpec", before, after)
@@ -22,54 +46,37 @@ pub(super) fn difference(before: &Value, after: &Value) -> String {
 
 /// Returns the difference of two structures.
 pub(super) fn difference_of(structure: &str, before: &Value, after: &Value) -> String {
-    diff::unified(&lines(structure, before), &lines(structure, after))
+    let kind = format!("#{structure}");
+    diff::unified(&lines(&kind, before), &lines(&kind, after))
 }
 
 /// Writes a structure in one line, as messages show it.
 pub(super) fn written(structure: &str, value: &Value) -> String {
-    let lines = lines(structure, value).into_iter();
-    let compact = |line: String| line.trim().replacen("\": ", "\":", 1);
-    lines.map(compact).collect()
+    if value.is_null() {
+        return "null".to_owned();
+    }
+    compact(&format!("#{structure}"), value)
 }
 
 /// Writes a selector of labels in one line, with its fields in the order of its type.
 pub(super) fn selector(selector: &Value) -> String {
-    let mut parts = Vec::new();
-    let filled = |value: &Value| match value {
-        Value::Object(fields) => !fields.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        _ => false,
-    };
-    if filled(&selector["matchLabels"]) {
-        parts.push(format!("\"matchLabels\":{}", selector["matchLabels"]));
-    }
-    if filled(&selector["matchExpressions"]) {
-        let of = |expression: &Value| {
-            let text = |field: &str| Value::from(expression[field].as_str().unwrap_or_default());
-            let (key, operator) = (text("key"), text("operator"));
-            let values = match &expression["values"] {
-                values if filled(values) => format!(",\"values\":{values}"),
-                _ => String::new(),
-            };
-            format!("{{\"key\":{key},\"operator\":{operator}{values}}}")
-        };
-        let all = selector["matchExpressions"]
-            .as_array()
-            .into_iter()
-            .flatten();
-        let all: Vec<String> = all.map(of).collect();
-        parts.push(format!("\"matchExpressions\":[{}]", all.join(",")));
-    }
-    format!("{{{}}}", parts.join(","))
+    compact("l", selector)
 }
 
-/// Returns a structure as lines of indented JSON.
-fn lines(structure: &str, value: &Value) -> Vec<String> {
+/// Writes a value of a kind in one line.
+fn compact(kind: &str, value: &Value) -> String {
+    let lines = lines(kind, value).into_iter();
+    let compact = |line: String| line.trim().replacen("\": ", "\":", 1);
+    lines.map(compact).collect()
+}
+
+/// Returns a value of a kind as lines of indented JSON.
+fn lines(kind: &str, value: &Value) -> Vec<String> {
     let mut writer = Writer {
         spec: value,
         text: String::new(),
     };
-    writer.value(&format!("#{structure}"), value, 0);
+    writer.value(kind, value, 0);
     writer
         .text
         .lines()
@@ -82,13 +89,13 @@ struct Writer<'a> {
     text: String,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
     fn line(&mut self, depth: usize) {
         self.text.push('\n');
         self.text.extend(std::iter::repeat_n(' ', depth));
     }
 
-    fn raw(&mut self, value: &Value, depth: usize) {
+    fn raw(&mut self, value: &'a Value, depth: usize) {
         match value {
             Value::Object(fields) if !fields.is_empty() => {
                 self.enclosed(['{', '}'], depth, fields.iter(), |writer, (name, value)| {
@@ -130,10 +137,10 @@ impl Writer<'_> {
         self.text.push(close);
     }
 
-    fn value(&mut self, kind: &str, value: &Value, depth: usize) {
+    fn value(&mut self, kind: &str, value: &'a Value, depth: usize) {
         let inner = kind.get(1..).unwrap_or_default();
         match (kind.chars().next(), value) {
-            (Some('*' | '[' | '{' | '~'), Value::Null) => self.text.push_str("null"),
+            (Some('*' | '[' | '{' | '~' | 'l'), Value::Null) => self.text.push_str("null"),
             (Some('*'), value) => self.value(inner, value, depth),
             (Some('['), Value::Array(items)) => {
                 self.enclosed(['[', ']'], depth, items.iter(), |writer, item| {
@@ -147,6 +154,8 @@ impl Writer<'_> {
                 });
             }
             (Some('#'), value) => self.structure(inner, value, depth),
+            (Some('l'), value) => self.ordered(SELECTOR, value, depth),
+            (Some('r'), value) => self.ordered(REQUIREMENT, value, depth),
             (Some('s'), Value::Null) => self.text.push_str("\"\""),
             (Some('i'), Value::Null) => self.text.push('0'),
             (Some('b'), Value::Null) => self.text.push_str("false"),
@@ -154,21 +163,53 @@ impl Writer<'_> {
         }
     }
 
-    fn structure(&mut self, name: &str, value: &Value, depth: usize) {
+    fn structure(&mut self, name: &str, value: &'a Value, depth: usize) {
+        if name == "PodSpec" {
+            self.spec = value;
+        }
         let fields = STRUCTURES.get(name).and_then(Value::as_array);
         let spec = self.spec;
+        let mut entries: Vec<(&str, &str, &'a Value)> = Vec::new();
+        for field in fields.into_iter().flatten() {
+            let text = |index: usize| field[index].as_str().unwrap_or_default();
+            let value = match text(1).strip_prefix('^') {
+                Some(name) => &spec[name],
+                None => &value[text(1)],
+            };
+            if text(2) == "@" {
+                let given = METADATA.iter().filter(|name| !value[**name].is_null());
+                entries.extend(given.map(|name| (*name, "~", &value[*name])));
+            } else {
+                entries.push((text(0), text(2), value));
+            }
+        }
+        self.entries(entries, depth);
+    }
+
+    /// Writes those fields of a structure that are there, in an order.
+    fn ordered(&mut self, fields: &[(&str, &str)], value: &'a Value, depth: usize) {
+        let is_there = |field: &Value| match field {
+            Value::Null => false,
+            Value::Object(fields) => !fields.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            _ => true,
+        };
+        let given = fields
+            .iter()
+            .filter(|(name, kind)| *kind == "s" || is_there(&value[*name]));
+        let entries = given.map(|(name, kind)| (*name, *kind, &value[*name]));
+        self.entries(entries.collect(), depth);
+    }
+
+    fn entries(&mut self, entries: Vec<(&str, &str, &'a Value)>, depth: usize) {
         self.enclosed(
             ['{', '}'],
             depth,
-            fields.into_iter().flatten(),
-            |writer, field| {
-                let text = |index: usize| field[index].as_str().unwrap_or_default();
-                let value = match text(1).strip_prefix('^') {
-                    Some(name) => &spec[name],
-                    None => &value[text(1)],
-                };
-                let _ = write!(writer.text, "{:?}: ", text(0));
-                writer.value(text(2), value, depth + 1);
+            entries.into_iter(),
+            |writer, (name, kind, value)| {
+                // writing to a `String` cannot fail
+                let _ = write!(writer.text, "{name:?}: ");
+                writer.value(kind, value, depth + 1);
             },
         );
     }
@@ -196,7 +237,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_shown_as_what_it_is_without_a_value() {
         let lines = lines(
-            "PodSpec",
+            "#PodSpec",
             &json!({"containers": [{"name": "c"}], "hostNetwork": true, "securityContext": {}}),
         )
         .concat();

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::checks::{filled, indexed, label_selector, not_negative, one_of, text, wrong};
+use super::checks::{filled, indexed, not_negative, one_of, text, wrong};
 use super::network::domain_path;
-use super::{names, workloads};
+use super::{internal, names, workloads};
 use crate::failure::Cause;
-use crate::objects::selectors;
+
+mod selector;
 
 /// Most pods at a time, and most failed indexes, of an indexed job.
 const MOST_INDEXED: i64 = 100_000;
@@ -24,18 +25,22 @@ const MODES: [&str; 2] = ["NonIndexed", "Indexed"];
 
 /// Checks a job.
 pub(super) fn job(object: &Value, causes: &mut Vec<Cause>) {
+    check(object, true, causes);
+}
+
+/// Checks a changed job. One that had no labels with a domain needs none.
+pub(super) fn changed(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
+    let labels = &before["spec"]["template"]["metadata"]["labels"];
+    let had = |label: &str| !labels[label].is_null();
+    let had_both = had("batch.kubernetes.io/job-name") && had("batch.kubernetes.io/controller-uid");
+    check(object, had_both, causes);
+    again(&object["spec"], causes);
+}
+
+fn check(object: &Value, needs_domains: bool, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
-    specification(spec, "spec", causes);
-    if spec["selector"].is_null() {
-        causes.push(Cause::required("spec.selector", ""));
-    } else {
-        label_selector(&spec["selector"], "spec.selector", causes);
-    }
-    let labels = &spec["template"]["metadata"]["labels"];
-    if !selectors::selects(&spec["selector"], labels) {
-        let why = "`selector` does not match template `labels`";
-        causes.push(Cause::invalid("spec.template.metadata.labels", labels, why));
-    }
+    selector::generated(object, needs_domains, causes);
+    again(spec, causes);
     let completions = spec["completions"].as_i64().unwrap_or_default();
     if spec["completionMode"] == "Indexed" && completions > 0 {
         let name = text(&object["metadata"]["name"]);
@@ -45,6 +50,12 @@ pub(super) fn job(object: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::invalid("metadata.name", &json!(name), &why));
         }
     }
+}
+
+/// Checks what a real server checks once more in a change.
+fn again(spec: &Value, causes: &mut Vec<Cause>) {
+    specification(spec, "spec", causes);
+    selector::check(spec, causes);
 }
 
 /// Checks the specification of a job at a path, but for its selector.
@@ -94,7 +105,7 @@ fn specification(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     let success = &spec["successPolicy"];
     if !success.is_null() && mode != "Indexed" {
         let cause = Cause::invalid(at("successPolicy"), &Value::Null, NEEDS_INDEXES);
-        causes.push(cause.with_value(&written_success(success)));
+        causes.push(cause.with_value(&internal::written("SuccessPolicy", success)));
     } else if !success.is_null() {
         success_policy(spec, &at("successPolicy.rules"), causes);
     }
@@ -266,19 +277,6 @@ fn exit_codes(codes: &Value, spec: &Value, path: &str, causes: &mut Vec<Cause>) 
     if !list.is_sorted() {
         causes.push(Cause::invalid(at, values, "must be ordered"));
     }
-}
-
-fn written_success(policy: &Value) -> String {
-    let rules = policy["rules"].as_array().into_iter().flatten();
-    let rules: Vec<String> = rules
-        .map(|rule| {
-            format!(
-                "{{\"SucceededIndexes\":{},\"SucceededCount\":{}}}",
-                rule["succeededIndexes"], rule["succeededCount"]
-            )
-        })
-        .collect();
-    format!("{{\"Rules\":[{}]}}", rules.join(","))
 }
 
 fn success_policy(spec: &Value, path: &str, causes: &mut Vec<Cause>) {

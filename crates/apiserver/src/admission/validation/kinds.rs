@@ -142,10 +142,30 @@ pub(super) fn budget(spec: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
+/// Checks a node.
 pub(super) fn node(object: &Value, causes: &mut Vec<Cause>) {
-    for (at, range) in indexed(&object["spec"]["podCIDRs"], "spec.podCIDRs") {
+    taints(object, causes);
+    let (ranges, path) = (&object["spec"]["podCIDRs"], "spec.podCIDRs");
+    for (at, range) in indexed(ranges, path) {
         addresses::legacy_range(text(range), &at, causes);
     }
+    let families: Vec<bool> = ranges
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|range| addresses::parse_range(text(range)))
+        .map(addresses::Range::is_v4)
+        .collect();
+    let count = ranges.as_array().map_or(0, Vec::len);
+    let is_pair = count == 2 && families.contains(&true) && families.contains(&false);
+    if count > 1 && !is_pair {
+        let why = "may specify no more than one CIDR for each IP family";
+        causes.push(Cause::invalid(path, ranges, why));
+    }
+}
+
+/// Checks the taints of a node.
+pub(super) fn taints(object: &Value, causes: &mut Vec<Cause>) {
     let mut seen = std::collections::HashSet::new();
     for (at, taint) in indexed(&object["spec"]["taints"], "metadata.taints") {
         let key = text(&taint["key"]);
@@ -209,12 +229,7 @@ pub(super) fn priority_class(object: &Value, causes: &mut Vec<Cause>) {
             &format!("maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"),
         ));
     }
-    one_of(
-        &object["preemptionPolicy"],
-        &["PreemptLowerPriority", "Never"],
-        "preemptionPolicy",
-        causes,
-    );
+    pod::preemption(&object["preemptionPolicy"], "preemptionPolicy", causes);
 }
 
 /// Checks a revision of a controller.

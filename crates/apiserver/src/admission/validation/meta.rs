@@ -12,24 +12,14 @@ use crate::storage::DEFINITIONS;
 const LARGEST_ANNOTATIONS: usize = 256 * 1024;
 /// Standard finalizers, which need no prefix.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+const DEVICE_CLASSES: &str = "deviceclasses.resource.k8s.io";
 const BARE_FINALIZER: &str = "name is neither a standard finalizer name nor is it fully qualified";
 
 /// Checks the metadata of a new object.
 pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
     let metadata = &object["metadata"];
     let name = text(&metadata["name"]);
-    let prefix = text(&metadata["generateName"]);
-    if !prefix.is_empty() {
-        // a dash at its end is followed by something
-        let begin = prefix.strip_suffix('-').filter(|rest| !rest.is_empty());
-        let begin = begin.map_or_else(|| prefix.to_owned(), |rest| format!("{rest}a"));
-        wrong(
-            name_of(resource, &begin),
-            prefix,
-            "metadata.generateName",
-            causes,
-        );
-    }
+    prefix(resource, metadata, causes);
     if name.is_empty() {
         causes.push(Cause::required(
             "metadata.name",
@@ -37,14 +27,8 @@ pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
         ));
     } else {
         let mut found = name_of(resource, name);
-        if resource.storage == "apiservices.apiregistration.k8s.io" && found.is_empty() {
-            let spec = &object["spec"];
-            let wanted = format!("{}.{}", text(&spec["version"]), text(&spec["group"]));
-            if name != wanted {
-                found.push(format!(
-                    "must be `spec.version+\".\"+spec.group`: {wanted:?}"
-                ));
-            }
+        if found.is_empty() {
+            found.extend(of_service(resource, object));
         }
         if resource.storage == DEFINITIONS {
             let spec = &object["spec"];
@@ -57,23 +41,78 @@ pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
                 found.push("must be spec.names.plural+\".\"+spec.group".to_owned());
             }
         }
-        causes.extend(
-            found
-                .into_iter()
-                .map(|why| Cause::invalid("metadata.name", &json!(name), &why)),
-        );
+        wrong(found, name, "metadata.name", causes);
     }
-    rest(metadata, knows_finalizers(resource), causes);
+    common(metadata, causes);
+    finalizers(metadata, causes);
+    if knows_finalizers(resource) && !is_bare(resource) {
+        bare_finalizers(metadata, causes);
+    }
+}
+
+/// Returns what is wrong with the name of an API service, which follows from its specification.
+fn of_service(resource: &Resource, object: &Value) -> Option<String> {
+    let spec = &object["spec"];
+    let wanted = format!("{}.{}", text(&spec["version"]), text(&spec["group"]));
+    let is_wrong = resource.storage == "apiservices.apiregistration.k8s.io"
+        && object["metadata"]["name"] != wanted;
+    is_wrong.then(|| format!("must be `spec.version+\".\"+spec.group`: {wanted:?}"))
+}
+
+/// Checks the begin of generated names, to which something is added.
+fn prefix(resource: &Resource, metadata: &Value, causes: &mut Vec<Cause>) {
+    let prefix = text(&metadata["generateName"]);
+    if prefix.is_empty() || resource.storage == DEVICE_CLASSES {
+        return;
+    }
+    let begin = prefix.strip_suffix('-').filter(|rest| !rest.is_empty());
+    let begin = begin.map_or_else(|| prefix.to_owned(), |rest| format!("{rest}a"));
+    let found = name_of(resource, &begin);
+    wrong(found, prefix, "metadata.generateName", causes);
+}
+
+/// Returns whether the checks of a kind leave its metadata out, so that only what holds for all kinds is told, and only when nothing else
+/// is wrong.
+pub(super) fn is_bare(resource: &Resource) -> bool {
+    match resource.storage.as_str() {
+        "poddisruptionbudgets.policy" => true,
+        "events" => resource.group.is_empty(),
+        _ => false,
+    }
 }
 
 /// Checks the metadata of an embedded object at a path.
 pub(crate) fn embedded(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
     let mut found = Vec::new();
-    rest(metadata, false, &mut found);
+    common(metadata, &mut found);
+    finalizers(metadata, &mut found);
     causes.extend(found.into_iter().map(|cause| Cause {
         field: cause.field.replacen("metadata", path, 1),
         ..cause
     }));
+}
+
+/// Checks the metadata of a template at a path: only labels and annotations have a meaning there.
+pub(super) fn of_template(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
+    annotations(
+        &metadata["annotations"],
+        &format!("{path}.annotations"),
+        causes,
+    );
+    labels(&metadata["labels"], &format!("{path}.labels"), causes);
+    for field in metadata
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name)
+    {
+        let shown = match field.as_str() {
+            "annotations" | "labels" => continue,
+            "uid" => "uID",
+            other => other,
+        };
+        causes.push(Cause::forbidden(format!("{path}.{shown}"), "cannot be set"));
+    }
 }
 
 /// Returns warnings about new finalizers of custom objects that have no domain.
@@ -103,19 +142,22 @@ fn is_bare_finalizer(name: &str) -> bool {
 
 /// Returns whether finalizers of a kind must be standard ones or have a domain.
 fn knows_finalizers(resource: &Resource) -> bool {
-    resource.custom.is_none() && resource.storage != DEFINITIONS
+    let others = ["admissionregistration.k8s.io", "apiregistration.k8s.io"];
+    resource.custom.is_none()
+        && resource.storage != DEFINITIONS
+        && !others.contains(&resource.group.as_str())
 }
 
 fn name_of(resource: &Resource, name: &str) -> Vec<String> {
-    if resource.group == "rbac.authorization.k8s.io" {
+    if resource.group == "rbac.authorization.k8s.io" || is_bare(resource) {
         return names::path_segment(name);
     }
     match resource.storage.as_str() {
         "namespaces" | "statefulsets.apps" => names::label(name),
         "services" => names::service(name),
-        "apiservices.apiregistration.k8s.io"
-        | "certificatesigningrequests.certificates.k8s.io"
-        | "events" => names::path_segment(name),
+        "apiservices.apiregistration.k8s.io" | "certificatesigningrequests.certificates.k8s.io" => {
+            names::path_segment(name)
+        }
         "ipaddresses.networking.k8s.io" => addresses::strict(name),
         "cronjobs.batch" => {
             let mut wrong = names::subdomain(name);
@@ -124,24 +166,35 @@ fn name_of(resource: &Resource, name: &str) -> Vec<String> {
             }
             wrong
         }
+        DEVICE_CLASSES => names::long_name(name),
         _ => names::subdomain(name),
     }
 }
 
-/// Checks labels, annotations, owners and finalizers.
-fn rest(metadata: &Value, finalizers_are_known: bool, causes: &mut Vec<Cause>) {
+/// Checks labels, annotations, owners and generation.
+fn common(metadata: &Value, causes: &mut Vec<Cause>) {
     labels(&metadata["labels"], "metadata.labels", causes);
     annotations(&metadata["annotations"], "metadata.annotations", causes);
     owners(&metadata["ownerReferences"], causes);
+    let generation = &metadata["generation"];
+    not_negative(generation, "metadata.generation", causes);
+}
+
+/// Checks the form of finalizers.
+fn finalizers(metadata: &Value, causes: &mut Vec<Cause>) {
     let at = "metadata.finalizers";
-    for (path, finalizer) in indexed(&metadata["finalizers"], at) {
+    for (_, finalizer) in indexed(&metadata["finalizers"], at) {
         check_finalizer(finalizer, at, causes);
-        if finalizers_are_known && is_bare_finalizer(text(finalizer)) {
+    }
+}
+
+/// Refuses finalizers that are not standard ones and have no domain.
+fn bare_finalizers(metadata: &Value, causes: &mut Vec<Cause>) {
+    for (path, finalizer) in indexed(&metadata["finalizers"], "metadata.finalizers") {
+        if is_bare_finalizer(text(finalizer)) {
             causes.push(Cause::invalid(path, finalizer, BARE_FINALIZER));
         }
     }
-    let generation = &metadata["generation"];
-    not_negative(generation, "metadata.generation", causes);
 }
 
 fn check_finalizer(finalizer: &Value, path: &str, causes: &mut Vec<Cause>) {
@@ -258,6 +311,45 @@ fn written(owner: &Value) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
+/// How often a real server looks at the metadata of a changed object because of its kind, besides what it does for all kinds: as at that of
+/// a new one, and as at a change. It tells what is wrong each time.
+fn looks(resource: &Resource) -> (usize, usize) {
+    if resource.group == "admissionregistration.k8s.io" {
+        return (1, 0);
+    }
+    if resource.custom.is_some() {
+        return (0, 1);
+    }
+    match resource.storage.as_str() {
+        "endpointslices.discovery.k8s.io"
+        | "flowschemas.flowcontrol.apiserver.k8s.io"
+        | "limitranges"
+        | "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io"
+        | "volumeattachments.storage.k8s.io" => (1, 0),
+        "csinodes.storage.k8s.io" | "persistentvolumes" => (2, 0),
+        "events" if resource.group.is_empty() => (0, 0),
+        "poddisruptionbudgets.policy" => (0, 0),
+        DEFINITIONS
+        | "cronjobs.batch"
+        | "csidrivers.storage.k8s.io"
+        | "daemonsets.apps"
+        | "deployments.apps"
+        | "events"
+        | "horizontalpodautoscalers.autoscaling"
+        | "leases.coordination.k8s.io"
+        | "podtemplates"
+        | "priorityclasses.scheduling.k8s.io"
+        | "replicasets.apps"
+        | "replicationcontrollers"
+        | "resourcequotas"
+        | "resourceslices.resource.k8s.io"
+        | "servicecidrs.networking.k8s.io"
+        | "services"
+        | "statefulsets.apps" => (0, 1),
+        _ => (1, 1),
+    }
+}
+
 /// Checks the metadata of a changed object.
 pub(super) fn check_change(
     resource: &Resource,
@@ -266,12 +358,22 @@ pub(super) fn check_change(
     causes: &mut Vec<Cause>,
 ) {
     let (old, new) = (&before["metadata"], &object["metadata"]);
-    let changed = ["labels", "annotations", "ownerReferences", "finalizers"]
-        .iter()
-        .any(|field| old[field] != new[field]);
+    if let Some(why) = of_service(resource, object) {
+        causes.push(Cause::invalid("metadata.name", &new["name"], &why));
+    }
+    let changed = [
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+        "generateName",
+    ]
+    .iter()
+    .any(|field| old[field] != new[field]);
     if !changed {
         return;
     }
+    let (whole, change) = looks(resource);
     if old["deletionTimestamp"].is_string() {
         let known = old["finalizers"].as_array();
         let mut added: Vec<String> = new["finalizers"]
@@ -287,10 +389,27 @@ pub(super) fn check_change(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.join(", ")
             );
-            // a real server reports this twice, in the general check and in that of the kind
-            causes.push(Cause::forbidden("metadata.finalizers", &why));
-            causes.push(Cause::forbidden("metadata.finalizers", &why));
+            for _ in 0..=change {
+                causes.push(Cause::forbidden("metadata.finalizers", &why));
+            }
         }
     }
-    rest(new, knows_finalizers(resource), causes);
+    for why in names::path_segment(text(&new["generateName"])) {
+        let given = &new["generateName"];
+        causes.push(Cause::invalid("metadata.generateName", given, &why));
+    }
+    for _ in 0..whole {
+        prefix(resource, new, causes);
+    }
+    for _ in 0..2 + whole + change {
+        common(new, causes);
+    }
+    for _ in 0..=whole {
+        finalizers(new, causes);
+    }
+    if knows_finalizers(resource) {
+        for _ in 0..whole + change {
+            bare_finalizers(new, causes);
+        }
+    }
 }

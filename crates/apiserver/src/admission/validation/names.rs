@@ -65,6 +65,18 @@ pub(crate) fn subdomain(text: &str) -> Vec<String> {
     wrong
 }
 
+/// Checks a DNS subdomain where a real server counts bytes.
+pub(crate) fn long_name(text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if text.len() > LONGEST_SUBDOMAIN {
+        wrong.push(too_many_bytes(LONGEST_SUBDOMAIN));
+    }
+    if !is_subdomain(text) {
+        wrong.push(SUBDOMAIN.to_owned());
+    }
+    wrong
+}
+
 /// Checks the name of a service.
 pub(crate) fn service(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();

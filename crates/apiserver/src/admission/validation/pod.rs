@@ -63,7 +63,12 @@ fn specification(spec: &Value, name: &str, path: &str, causes: &mut Vec<Cause>) 
     };
     demands::claims(&spec["resourceClaims"], &at("resourceClaims"), causes);
     containers(&pod, path, causes);
-    demands::of_pod(spec, &at("resources"), causes);
+    ephemeral(
+        &spec["ephemeralContainers"],
+        &at("ephemeralContainers"),
+        causes,
+    );
+    demands::of_pod(&pod, &at("resources"), causes);
     surroundings::host_network(spec, name, path, causes);
     let policies = ["Always", "OnFailure", "Never"];
     one_of(
@@ -126,13 +131,7 @@ fn specification(spec: &Value, name: &str, path: &str, causes: &mut Vec<Cause>) 
         );
     }
     if !spec["preemptionPolicy"].is_null() {
-        let policies = ["PreemptLowerPriority", "Never"];
-        one_of(
-            &spec["preemptionPolicy"],
-            &policies,
-            &at("preemptionPolicy"),
-            causes,
-        );
+        preemption(&spec["preemptionPolicy"], &at("preemptionPolicy"), causes);
     }
     let overhead = json!({"limits": spec["overhead"]});
     resources::check(&overhead, resources::name, &at("overhead"), causes);
@@ -172,6 +171,15 @@ fn containers(pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
         {
             let why = "may not be set for init containers without restartPolicy=Always";
             causes.push(Cause::forbidden(format!("{at}.{field}"), why));
+        }
+    }
+}
+
+/// Checks containers that come later.
+fn ephemeral(list: &Value, path: &str, causes: &mut Vec<Cause>) {
+    for (at, container) in indexed(list, path) {
+        if !filled(&container["image"]) {
+            causes.push(Cause::required(format!("{at}.image"), ""));
         }
     }
 }
@@ -234,6 +242,15 @@ fn restart(container: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
+/// Checks whether pods may displace others.
+pub(super) fn preemption(policy: &Value, path: &str, causes: &mut Vec<Cause>) {
+    if filled(policy) {
+        one_of(policy, &["PreemptLowerPriority", "Never"], path, causes);
+    } else {
+        causes.push(Cause::required(path, ""));
+    }
+}
+
 /// Checks tolerations at a path.
 pub(super) fn tolerations(list: &Value, path: &str, causes: &mut Vec<Cause>) {
     for (at, toleration) in indexed(list, path) {
@@ -280,12 +297,15 @@ fn check_toleration(toleration: &Value, path: &str, causes: &mut Vec<Cause>) {
                 ));
             }
         }
-        _ => one_of(
-            &toleration["operator"],
-            &["Equal", "Exists"],
-            &at_operator,
-            causes,
-        ),
+        _ => {
+            // comparisons are known, and not allowed without their feature
+            let known: &[&str] = match operator {
+                "Lt" | "Gt" => &["Equal", "Exists", "Lt", "Gt"],
+                _ => &["Equal", "Exists"],
+            };
+            let all: Vec<String> = known.iter().map(|&name| name.to_owned()).collect();
+            causes.push(Cause::unsupported(at_operator, &json!(operator), &all));
+        }
     }
     if !effect.is_empty() {
         one_of(

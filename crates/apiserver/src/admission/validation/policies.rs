@@ -230,8 +230,13 @@ fn annotations(policy: &Value, variables: &Variables, causes: &mut Vec<Cause>) {
         let at = format!("{path}.key");
         let name = text(&policy["metadata"]["name"]);
         let full = format!("{name}/{key}");
-        let wrong = names::key(&full).into_iter();
-        causes.extend(wrong.map(|why| Cause::invalid(at.clone(), &json!(full), &why)));
+        if name.is_empty() {
+            let why = "requires metadata.name be non-empty";
+            causes.push(Cause::invalid(at.clone(), &json!(key), why));
+        } else {
+            let wrong = names::key(&full).into_iter();
+            causes.extend(wrong.map(|why| Cause::invalid(at.clone(), &json!(full), &why)));
+        }
         let given = &annotation["valueExpression"];
         let at_value = format!("{path}.valueExpression");
         match text(given).trim() {

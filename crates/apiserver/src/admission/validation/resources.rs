@@ -117,7 +117,7 @@ pub(super) fn name_for_pod(name: &str, path: &str, causes: &mut Vec<Cause>) {
 pub(super) fn in_units(resource: &str, given: &Value, path: &str, causes: &mut Vec<Cause>) {
     not_negative_amount(given, path, causes);
     let is_whole = WHOLE.contains(&resource) || is_extended(resource);
-    if is_whole && quantity::amount(given).milli() % 1000 != 0 {
+    if is_whole && !quantity::amount(given).is_whole() {
         causes.push(Cause::invalid(path, given, "must be an integer"));
     }
 }

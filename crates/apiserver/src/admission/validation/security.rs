@@ -42,18 +42,15 @@ pub(super) fn of_pod(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid(at, &json!(true), why));
     }
     sysctls(spec, &format!("{path}.sysctls"), causes);
-    for (field, allowed) in [
-        ("fsGroupChangePolicy", ["Always", "OnRootMismatch"]),
-        ("supplementalGroupsPolicy", ["Merge", "Strict"]),
-        ("seLinuxChangePolicy", ["MountOption", "Recursive"]),
-    ] {
+    let choices: [(&str, &[&str]); 3] = [
+        ("fsGroupChangePolicy", &["Always", "OnRootMismatch"]),
+        ("supplementalGroupsPolicy", &["Merge", "Strict"]),
+        // the other one needs a feature that is off
+        ("seLinuxChangePolicy", &["Recursive"]),
+    ];
+    for (field, allowed) in choices {
         if !context[field].is_null() {
-            one_of(
-                &context[field],
-                &allowed,
-                &format!("{path}.{field}"),
-                causes,
-            );
+            one_of(&context[field], allowed, &format!("{path}.{field}"), causes);
         }
     }
     profiles(context, path, causes);

@@ -17,7 +17,7 @@ const ONLY_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
 /// Checks a specification. The addresses that the server gives are in it.
 pub(super) fn check(spec: &Value, causes: &mut Vec<Cause>) {
     let kind = text(&spec["type"]);
-    let headless = spec["clusterIP"] == "None";
+    let headless = spec["clusterIPs"] == json!(["None"]);
     let balances = kind == "LoadBalancer";
     if !filled(&spec["ports"]) && !headless && kind != "ExternalName" {
         causes.push(Cause::required("spec.ports", ""));
@@ -27,6 +27,12 @@ pub(super) fn check(spec: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid("spec.clusterIPs[0]", &json!("None"), &why));
     }
     if kind == "ExternalName" {
+        for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            if filled(&spec[field]) {
+                let why = "may not be set for ExternalName services";
+                causes.push(Cause::forbidden(format!("spec.{field}"), why));
+            }
+        }
         let name = text(&spec["externalName"]);
         let name = name.strip_suffix('.').unwrap_or(name);
         if name.is_empty() {
@@ -39,7 +45,7 @@ pub(super) fn check(spec: &Value, causes: &mut Vec<Cause>) {
     meta::labels(&spec["selector"], "spec.selector", causes);
     affinity(spec, causes);
     if kind != "ExternalName" {
-        families(spec, causes);
+        causes.extend(addresses(spec));
     }
     for (at, address) in indexed(&spec["externalIPs"], "spec.externalIPs") {
         let given = text(address);
@@ -66,16 +72,21 @@ pub(super) fn check(spec: &Value, causes: &mut Vec<Cause>) {
             ONLY_BALANCERS,
         ));
     }
-    let class = &spec["loadBalancerClass"];
-    if !class.is_null() {
-        let at = "spec.loadBalancerClass";
-        if balances {
-            wrong(names::key(text(class)), text(class), at, causes);
-        } else {
-            causes.push(Cause::forbidden(at, ONLY_BALANCERS));
-        }
-    }
+    class(spec, causes);
     traffic(spec, kind, causes);
+}
+
+/// Checks which balancer is asked for.
+pub(super) fn class(spec: &Value, causes: &mut Vec<Cause>) {
+    let (class, at) = (&spec["loadBalancerClass"], "spec.loadBalancerClass");
+    if class.is_null() {
+        return;
+    }
+    if spec["type"] == "LoadBalancer" {
+        wrong(names::key(text(class)), text(class), at, causes);
+    } else {
+        causes.push(Cause::forbidden(at, ONLY_BALANCERS));
+    }
 }
 
 fn ports(spec: &Value, causes: &mut Vec<Cause>) {
@@ -158,32 +169,73 @@ fn affinity(spec: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-fn families(spec: &Value, causes: &mut Vec<Cause>) {
+/// Checks the addresses of a service with their families.
+pub(crate) fn addresses(spec: &Value) -> Vec<Cause> {
+    let (all, path) = (&spec["clusterIPs"], "spec.clusterIPs");
+    let list = all.as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut causes = Vec::new();
+    let mut refuse = |why: &str| causes.push(Cause::invalid(path, all, why));
+    match (text(&spec["clusterIP"]), list.first()) {
+        ("", Some(_)) => refuse("must be empty when `clusterIP` is not specified"),
+        ("", None) => {}
+        (_, None) => causes.push(Cause::required(path, "")),
+        (given, Some(first)) if text(first) != given => {
+            refuse("first value must match `clusterIP`");
+        }
+        _ => {}
+    }
     let mut seen = HashSet::new();
     for (at, family) in indexed(&spec["ipFamilies"], "spec.ipFamilies") {
-        one_of(family, &["IPv4", "IPv6"], &at, causes);
+        one_of(family, &["IPv4", "IPv6"], &at, &mut causes);
         if !seen.insert(text(family)) {
             causes.push(Cause::duplicate(at, family));
         }
     }
-    for (at, address) in indexed(&spec["clusterIPs"], "spec.clusterIPs") {
-        let given = text(address);
-        if given != "None" {
-            addresses::legacy(given, &at, causes);
-        }
-        if addresses::parse(given).is_some_and(|address| address.is_ipv6()) {
-            let why = "IPv6 is not configured on this cluster";
-            causes.push(Cause::invalid(at, address, why));
-        }
-    }
     if !spec["ipFamilyPolicy"].is_null() {
         let policies = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-        one_of(
-            &spec["ipFamilyPolicy"],
-            &policies,
-            "spec.ipFamilyPolicy",
-            causes,
-        );
+        let at = "spec.ipFamilyPolicy";
+        one_of(&spec["ipFamilyPolicy"], &policies, at, &mut causes);
+    }
+    let mut is_valid = true;
+    for (index, (at, address)) in indexed(all, path).enumerate() {
+        if index == 0 && address == "None" {
+            if list.len() > 1 {
+                is_valid = false;
+                let why = "'None' must be the first and only value";
+                causes.push(Cause::invalid(path, all, why));
+            }
+            continue;
+        }
+        is_valid &= addresses::parse(text(address)).is_some();
+        addresses::legacy(text(address), &at, &mut causes);
+    }
+    if list.len() > 2 {
+        causes.push(Cause::invalid(path, all, "may only hold up to 2 values"));
+    }
+    if is_valid && list.first().is_some_and(|first| first != "None") {
+        of_families(spec, list, &mut causes);
+    }
+    causes
+}
+
+/// Checks that addresses are of the families that are named, and of one each.
+fn of_families(spec: &Value, list: &[Value], causes: &mut Vec<Cause>) {
+    let is_v6 = |address: &Value| addresses::parse(text(address)).is_some_and(|one| one.is_ipv6());
+    let path = "spec.clusterIPs";
+    let both = list.iter().any(is_v6) && !list.iter().all(is_v6);
+    if list.len() > 1 && !both {
+        let why = "may specify no more than one IP for each IP family";
+        causes.push(Cause::invalid(path, &spec["clusterIPs"], why));
+    }
+    let families = spec["ipFamilies"].as_array().into_iter().flatten();
+    for (index, (address, family)) in list.iter().zip(families).enumerate() {
+        let wanted = match text(family) {
+            "IPv4" if is_v6(address) => "IPv4",
+            "IPv6" if !is_v6(address) => "IPv6",
+            _ => continue,
+        };
+        let why = format!("expected an {wanted} value as indicated by `ipFamilies[{index}]`");
+        causes.push(Cause::invalid(format!("{path}[{index}]"), address, &why));
     }
 }
 

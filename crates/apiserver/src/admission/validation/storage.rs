@@ -16,8 +16,9 @@ use crate::values::quantity;
 /// Shortest and longest time for which a token may be asked, in seconds.
 const TOKEN_SECONDS: (i64, i64) = (600, 1 << 32);
 
-/// Checks the specification of a volume.
-pub(super) fn volume(spec: &Value, causes: &mut Vec<Cause>) {
+/// Checks a volume.
+pub(super) fn volume(object: &Value, causes: &mut Vec<Cause>) {
+    let spec = &object["spec"];
     if !filled(&spec["accessModes"]) {
         causes.push(Cause::required("spec.accessModes", ""));
     }
@@ -36,7 +37,7 @@ pub(super) fn volume(spec: &Value, causes: &mut Vec<Cause>) {
         let why = "must specify required node constraints";
         causes.push(Cause::required("spec.nodeAffinity.required", why));
     }
-    volumes::source_of_volume(spec, causes);
+    volumes::source_of_volume(spec, text(&object["metadata"]["name"]), causes);
     if spec["hostPath"]["path"] == "/" && policy == "Recycle" {
         let why = "may not be 'recycle' for a hostPath mount of '/'";
         causes.push(Cause::forbidden(at, why));

@@ -9,6 +9,10 @@ use super::{claims, fields, meta, names};
 use crate::failure::Cause;
 use crate::values::quantity;
 
+mod remote;
+
+use self::remote::Owner;
+
 const SEVERAL: &str = "may not specify more than 1 volume type";
 const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 /// The sources of a pod's volumes, in the order in which a real server looks at them; where the path of a second one is not its name, that path.
@@ -177,8 +181,7 @@ fn source(volume: &Value, pod: &str, path: &str, causes: &mut Vec<Cause>) {
             if template.is_null() {
                 causes.push(Cause::required(at, ""));
             } else {
-                let labels = &template["metadata"]["labels"];
-                meta::labels(labels, &format!("{at}.metadata.labels"), causes);
+                meta::of_template(&template["metadata"], &format!("{at}.metadata"), causes);
                 claims::claim(&template["spec"], &format!("{at}.spec"), causes);
             }
             let name = text(&volume["name"]);
@@ -190,12 +193,12 @@ fn source(volume: &Value, pod: &str, path: &str, causes: &mut Vec<Cause>) {
                 }
             }
         }
-        _ => common(kind, value, &at, causes),
+        _ => common(kind, value, Owner::Pod, &at, causes),
     }
 }
 
-/// Checks the source of a volume of its own.
-pub(super) fn source_of_volume(spec: &Value, causes: &mut Vec<Cause>) {
+/// Checks the source of a volume of its own, which has a name.
+pub(super) fn source_of_volume(spec: &Value, name: &str, causes: &mut Vec<Cause>) {
     let Some(kind) = only_source(spec, &OWN_SOURCES, "spec", causes) else {
         return;
     };
@@ -224,51 +227,30 @@ pub(super) fn source_of_volume(spec: &Value, causes: &mut Vec<Cause>) {
                 }
             }
         }
-        _ => common(kind, value, &at, causes),
+        _ => common(kind, value, Owner::Volume(name), &at, causes),
     }
 }
 
 /// Checks sources that are the same in both places.
-fn common(kind: &str, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let required: &[&str] = match kind {
-        "hostPath" => {
-            let types = [
-                "",
-                "BlockDevice",
-                "CharDevice",
-                "Directory",
-                "DirectoryOrCreate",
-                "File",
-                "FileOrCreate",
-                "Socket",
-            ];
-            if path_in(value, path, causes) && !value["type"].is_null() {
-                one_of(&value["type"], &types, &format!("{path}.type"), causes);
-            }
-            return;
-        }
-        "gitRepo" => &["repository"],
-        "nfs" => &["server", "path"],
-        "glusterfs" => &["endpoints", "path"],
-        "persistentVolumeClaim" => &["claimName"],
-        "vsphereVolume" => &["volumePath"],
-        "photonPersistentDisk" => &["pdID"],
-        "portworxVolume" | "cinder" | "awsElasticBlockStore" => &["volumeID"],
-        "scaleIO" => &["gateway", "system", "volumeName"],
-        _ => &[],
-    };
-    for field in required {
-        if !filled(&value[*field]) {
-            causes.push(Cause::required(format!("{path}.{field}"), ""));
-        }
+fn common(kind: &str, value: &Value, owner: Owner<'_>, path: &str, causes: &mut Vec<Cause>) {
+    if kind != "hostPath" {
+        // a real server has this name of it in paths only
+        let path = path.replace("gcePersistentDisk", "persistentDisk");
+        remote::check(kind, value, owner, &path, causes);
+        return;
     }
-    if kind == "nfs" && !text(&value["path"]).starts_with('/') {
-        let given = json!(text(&value["path"]));
-        causes.push(Cause::invalid(
-            format!("{path}.path"),
-            &given,
-            "must be an absolute path",
-        ));
+    let types = [
+        "",
+        "BlockDevice",
+        "CharDevice",
+        "Directory",
+        "DirectoryOrCreate",
+        "File",
+        "FileOrCreate",
+        "Socket",
+    ];
+    if path_in(value, path, causes) && !value["type"].is_null() {
+        one_of(&value["type"], &types, &format!("{path}.type"), causes);
     }
 }
 

@@ -64,6 +64,8 @@ pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
     if storage == "statefulsets.apps" {
         if is_checked {
             template(&with_claims(spec), "spec.template", causes);
+            // a real server looks at them twice
+            embedded(&spec["template"]["metadata"], "spec.template", causes);
         }
     } else if is_checked {
         template(&spec["template"], "spec.template", causes);
@@ -339,10 +341,7 @@ fn deployment(spec: &Value, causes: &mut Vec<Cause>) {
 
 /// Checks a template of pods at a path.
 pub(super) fn template(template: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let metadata = &template["metadata"];
-    meta::labels(&metadata["labels"], &format!("{path}.labels"), causes);
-    let at = format!("{path}.annotations");
-    meta::annotations(&metadata["annotations"], &at, causes);
+    embedded(&template["metadata"], path, causes);
     pod::check(&template["spec"], &format!("{path}.spec"), causes);
     if filled(&template["spec"]["ephemeralContainers"]) {
         let why = "ephemeral containers not allowed in pod template";
@@ -351,4 +350,11 @@ pub(super) fn template(template: &Value, path: &str, causes: &mut Vec<Cause>) {
             why,
         ));
     }
+}
+
+/// Checks labels and annotations of a template.
+fn embedded(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
+    meta::labels(&metadata["labels"], &format!("{path}.labels"), causes);
+    let at = format!("{path}.annotations");
+    meta::annotations(&metadata["annotations"], &at, causes);
 }

@@ -24,6 +24,11 @@ const SCALARS: [&str; 14] = [
     "uint", "uint16", "uint32", "uint64",
 ];
 
+/// Returns whether a type is one that Go itself has.
+pub(super) fn is_scalar(written: &str) -> bool {
+    SCALARS.contains(&written)
+}
+
 /// A type by its package and name.
 pub(super) type Name = (String, String);
 

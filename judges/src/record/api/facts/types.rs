@@ -3,16 +3,34 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::go::{Field, Meaning, Name, Packages, Type};
+use super::go::{Field, Meaning, Name, Packages, Type, is_scalar};
 
 const META: &str = "k8s.io/apimachinery/pkg/apis/meta/v1";
 const DEFINITIONS: &str = "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1";
-const CORE: &str = "k8s.io/api/core/v1";
-/// Package of the server's internal form of the core types.
-const INTERNAL: &str = "k8s.io/kubernetes/pkg/apis/core";
+/// Groups whose types messages show in the server's internal form: their published packages, and which structures are shown.
+const SHOWN: [(&str, &[&str]); 5] = [
+    (
+        "core",
+        &[
+            "PersistentVolumeSource",
+            "PodSpec",
+            "PodTemplateSpec",
+            "VolumeNodeAffinity",
+        ],
+    ),
+    ("batch", &["PodFailurePolicy", "SuccessPolicy"]),
+    ("networking", &["ParentReference"]),
+    (
+        "resource",
+        &["ResourceClaimSpec", "ResourceClaimTemplateSpec"],
+    ),
+    ("storage", &["CSINodeDriver", "VolumeAttachmentSpec"]),
+];
+/// Where the packages of the server's internal types are.
+const INTERNAL: &str = "k8s.io/kubernetes/pkg/apis/";
 
 /// The types of one version of Kubernetes.
 #[derive(Debug)]
@@ -37,6 +55,17 @@ fn is_inline(field: &Field) -> bool {
 
 fn is_time(meaning: &Meaning) -> bool {
     matches!(meaning, Meaning::Structure((package, name)) if package == META && ["Time", "MicroTime"].contains(&name.as_str()))
+}
+
+/// Returns whether a field is the metadata of an object, embedded in it.
+fn is_metadata(field: &Field) -> bool {
+    field.embedded && field.written.ends_with("ObjectMeta")
+}
+
+/// Returns whether messages show a type in its internal form.
+fn is_shown((package, _): &Name) -> bool {
+    let group = package.strip_prefix(INTERNAL);
+    group.is_some_and(|group| SHOWN.iter().any(|(shown, _)| *shown == group))
 }
 
 /// Returns whether a schema is that of a list of objects.
@@ -114,6 +143,104 @@ impl Types {
             }
         }
         Ok(all)
+    }
+
+    /// Returns by schema the types of fields that have names of their own in Go, as Go prints them.
+    pub(super) fn named(
+        &self,
+        schemas: &BTreeMap<String, Value>,
+    ) -> anyhow::Result<BTreeMap<String, Value>> {
+        let mut all = BTreeMap::new();
+        for (schema_name, schema) in schemas {
+            let Some(name) = go_name(schema_name).filter(|_| !is_list(schema)) else {
+                continue;
+            };
+            let mut found: BTreeMap<String, String> = BTreeMap::new();
+            for (within, field) in self.packages.fields(&name, &is_inline)? {
+                let json_name = field.json_name();
+                if json_name.is_empty() || json_name == "-" {
+                    continue;
+                }
+                let printed = self.printed(&within, &field.written);
+                let meaning = self
+                    .packages
+                    .meaning(&within, field.written.trim_start_matches('*'))?;
+                // the schema of a structure has its name
+                if printed.contains('.') && !matches!(meaning, Meaning::Structure(_)) {
+                    found.insert(json_name.to_owned(), printed);
+                }
+            }
+            if !found.is_empty() {
+                all.insert(schema_name.clone(), json!(found));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns by schema the structures between it and those of its fields that are in structures that it embeds.
+    pub(super) fn embedded(
+        &self,
+        schemas: &BTreeMap<String, Value>,
+    ) -> anyhow::Result<BTreeMap<String, Value>> {
+        let mut all = BTreeMap::new();
+        for (schema_name, schema) in schemas {
+            let Some(name) = go_name(schema_name).filter(|_| !is_list(schema)) else {
+                continue;
+            };
+            let mut found = BTreeMap::new();
+            self.embedded_in(&name, &[], &mut found)?;
+            // all objects have these, and no error is about them
+            found.retain(|field, _| field != "apiVersion" && field != "kind");
+            if !found.is_empty() {
+                all.insert(schema_name.clone(), json!(found));
+            }
+        }
+        Ok(all)
+    }
+
+    fn embedded_in(
+        &self,
+        name: &Name,
+        around: &[&str],
+        found: &mut BTreeMap<String, String>,
+    ) -> anyhow::Result<()> {
+        for (within, field) in self.packages.fields(name, &|_| false)? {
+            if is_inline(&field) {
+                let inner = self.packages.name(&within, &field.written);
+                let mut around = around.to_vec();
+                around.push(&field.name);
+                self.embedded_in(&inner, &around, found)?;
+            } else if !around.is_empty() && !["", "-"].contains(&field.json_name()) {
+                found.insert(field.json_name().to_owned(), around.join("."));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a type as Go prints it in messages, which do not tell pointers.
+    fn printed(&self, within: &Type, written: &str) -> String {
+        if let Some(inner) = written.strip_prefix('*') {
+            return self.printed(within, inner);
+        }
+        if let Some(inner) = written.strip_prefix("[]") {
+            return format!("[]{}", self.printed(within, inner));
+        }
+        if let Some((key, inner)) = written
+            .strip_prefix("map[")
+            .and_then(|rest| rest.split_once(']'))
+        {
+            let (key, inner) = (self.printed(within, key), self.printed(within, inner));
+            return format!("map[{key}]{inner}");
+        }
+        if written == "byte" {
+            return "uint8".to_owned();
+        }
+        if is_scalar(written) {
+            return written.to_owned();
+        }
+        let (package, name) = self.packages.name(within, written);
+        let package = package.rsplit('/').next().unwrap_or_default();
+        format!("{package}.{name}")
     }
 
     /// Returns packages by group and version, and messages with their fields by number.
@@ -244,48 +371,55 @@ impl Types {
         })
     }
 
-    /// Returns the specification of pods in the server's internal form: the fields of each structure in their order, by their internal name
-    /// and their name in the API, with their kinds: `s` text, `i` number, `b` truth value, `*` none or, `[` list of, `{` map to, `#`
-    /// structure, `~` as in the API.
+    /// Returns the structures that messages show in the server's internal form: the fields of each in their order, by their internal name and
+    /// their name in the API, with their kinds: `s` text, `i` number, `b` truth value, `*` none or, `[` list of, `{` map to, `#` structure, `@`
+    /// metadata, whose fields stand among the others, `l` selector of labels, `~` as in the API.
     pub(super) fn internal(&self) -> anyhow::Result<BTreeMap<String, Value>> {
         let mut all = BTreeMap::new();
-        let mut wanted = vec!["PodSpec".to_owned()];
-        while let Some(name) = wanted.pop() {
-            if all.contains_key(&name) {
+        let mut wanted: Vec<Name> = Vec::new();
+        for (group, names) in SHOWN {
+            let names = names.iter().map(|name| (*name).to_owned());
+            wanted.extend(names.map(|name| (format!("{INTERNAL}{group}"), name)));
+        }
+        let mut known: BTreeMap<String, Name> = BTreeMap::new();
+        while let Some(own) = wanted.pop() {
+            let (package, name) = &own;
+            if let Some(other) = known.insert(name.clone(), own.clone()) {
+                ensure!(other == own, "two internal types have the name {name}");
                 continue;
             }
+            let group = package.strip_prefix(INTERNAL).unwrap_or_default();
             let published = |name: &str| {
+                let package = format!("k8s.io/api/{group}/v1");
                 self.packages
-                    .fields(&(CORE.to_owned(), name.to_owned()), &is_inline)
+                    .fields(&(package, name.to_owned()), &is_inline)
             };
             let mut json_names: BTreeMap<String, String> = BTreeMap::new();
-            // some fields of the specification are in its security context internally
+            // some fields of the specification of a pod are in its security context internally
             for (prefix, owner) in [("^", "PodSpec"), ("", name.as_str())] {
                 for (_, field) in published(owner)? {
                     json_names.insert(field.name.clone(), format!("{prefix}{}", field.json_name()));
                 }
             }
             let mut fields = Vec::new();
-            let own = (INTERNAL.to_owned(), name.clone());
-            for (within, field) in self.packages.fields(&own, &|field| field.embedded)? {
-                // fields that the API does not show there: the metadata of claim templates
+            let inlines = |field: &Field| field.embedded && !is_metadata(field);
+            for (within, field) in self.packages.fields(&own, &inlines)? {
+                if is_metadata(&field) {
+                    fields.push(json!(["", "metadata", "@"]));
+                    continue;
+                }
                 let Some(json_name) = json_names.get(&field.name) else {
                     continue;
                 };
                 let kind = self.kept(&within, &field.written, &mut wanted)?;
                 fields.push(json!([field.name, json_name, kind]));
             }
-            all.insert(name, json!(fields));
+            all.insert(name.clone(), json!(fields));
         }
         Ok(all)
     }
 
-    fn kept(
-        &self,
-        within: &Type,
-        written: &str,
-        wanted: &mut Vec<String>,
-    ) -> anyhow::Result<String> {
+    fn kept(&self, within: &Type, written: &str, wanted: &mut Vec<Name>) -> anyhow::Result<String> {
         Ok(match self.packages.meaning(within, written)? {
             Meaning::Scalar("string") => "s".into(),
             Meaning::Scalar("bool") => "b".into(),
@@ -299,9 +433,13 @@ impl Types {
                 let owner = self.owner(within, written)?;
                 format!("{{{}", self.kept(&owner, &inner, wanted)?)
             }
-            Meaning::Structure((package, name)) if package == INTERNAL => {
-                wanted.push(name.clone());
-                format!("#{name}")
+            Meaning::Structure(name) if is_shown(&name) => {
+                let kind = format!("#{}", name.1);
+                wanted.push(name);
+                kind
+            }
+            Meaning::Structure((package, name)) if package == META && name == "LabelSelector" => {
+                "l".into()
             }
             Meaning::Structure(_) | Meaning::Unknown => "~".into(),
         })

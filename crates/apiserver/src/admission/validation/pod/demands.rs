@@ -6,6 +6,7 @@ use api::quantity::Amount;
 use serde_json::{Value, json};
 
 use super::super::checks::{indexed, text, wrong};
+use super::super::container::{self, Pod};
 use super::super::{internal, names, resources};
 use crate::failure::Cause;
 use crate::values::quantity;
@@ -54,7 +55,8 @@ pub(super) fn claims(list: &Value, path: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Checks what a pod as a whole requests.
-pub(super) fn of_pod(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
+pub(super) fn of_pod(pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
+    let spec = pod.spec;
     let given = &spec["resources"];
     if given.is_null() {
         return;
@@ -63,42 +65,33 @@ pub(super) fn of_pod(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
         causes.push(Cause::forbidden(path, "may not be set for a windows pod"));
         return;
     }
-    if !given["claims"].is_null() {
+    let (claims, at) = (&given["claims"], format!("{path}.claims"));
+    if !claims.is_null() {
         let why = "claims may not be set for Resources at pod-level";
-        causes.push(Cause::forbidden(format!("{path}.claims"), why));
+        causes.push(Cause::forbidden(&*at, why));
     }
     resources::check(given, resources::name_for_pod, path, causes);
-    let mut requests: BTreeMap<&str, Amount> = BTreeMap::new();
-    for container in spec["containers"].as_array().into_iter().flatten() {
-        for (resource, amount) in container["resources"]["requests"]
-            .as_object()
-            .into_iter()
-            .flatten()
-        {
-            let sum = requests.entry(resource).or_default();
-            let amount = quantity::amount(amount);
-            let milli = sum.milli().saturating_add(amount.milli());
-            *sum = Amount::from_milli(milli, amount.format());
-        }
-    }
-    for (resource, sum) in requests {
+    container::claims(claims, pod, &at, causes);
+    for (resource, sum) in of_containers(spec, "requests") {
         let own = &given["requests"][resource];
         if !own.is_null() && sum > quantity::amount(own) {
             let why =
                 format!("must be greater than or equal to aggregate container requests of {sum}");
-            causes.push(Cause::invalid(
-                format!("{path}.requests[{resource}]"),
-                own,
-                &why,
-            ));
+            let at = format!("{path}.requests[{resource}]");
+            causes.push(Cause::invalid(at, own, &why));
         }
     }
-    for (index, container) in spec["containers"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .enumerate()
-    {
+    for (resource, sum) in of_containers(spec, "limits") {
+        let own = &given["limits"][resource];
+        let is_huge = resource.starts_with("hugepages-");
+        if is_huge && !own.is_null() && sum > quantity::amount(own) {
+            let why =
+                format!("must be greater than or equal to aggregate container limits of {sum}");
+            let at = format!("{path}.limits[{resource}]");
+            causes.push(Cause::invalid(at, own, &why));
+        }
+    }
+    for (at, container) in indexed(&spec["containers"], &format!("{path}.containers")) {
         for (resource, limit) in container["resources"]["limits"]
             .as_object()
             .into_iter()
@@ -107,9 +100,58 @@ pub(super) fn of_pod(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
             let own = &given["limits"][resource];
             if !own.is_null() && quantity::amount(limit) > quantity::amount(own) {
                 let why = format!("must be less than or equal to pod limits of {}", text(own));
-                let at = format!("{path}.containers[{index}][{resource}].limits");
+                let at = format!("{at}[{resource}].limits");
                 causes.push(Cause::invalid(at, limit, &why));
             }
         }
     }
+}
+
+type Amounts<'a> = BTreeMap<&'a str, Amount>;
+
+fn add<'a>(sums: &mut Amounts<'a>, more: &Amounts<'a>) {
+    for (resource, amount) in more {
+        match sums.get_mut(resource) {
+            Some(sum) => *sum = *sum + *amount,
+            None => drop(sums.insert(resource, *amount)),
+        }
+    }
+}
+
+/// Returns what the containers of a pod request, or may use, at most at a time: all those that last, or one that prepares beside those that
+/// have started to last before.
+fn of_containers<'a>(spec: &'a Value, kind: &str) -> Amounts<'a> {
+    let of = |container: &'a Value| -> Amounts<'a> {
+        let amounts = container["resources"][kind]
+            .as_object()
+            .into_iter()
+            .flatten();
+        amounts
+            .map(|(resource, amount)| (resource.as_str(), quantity::amount(amount)))
+            .collect()
+    };
+    let list = |field: &str| spec[field].as_array().into_iter().flatten();
+    let (mut all, mut lasting, mut most) = (Amounts::new(), Amounts::new(), Amounts::new());
+    for container in list("containers") {
+        add(&mut all, &of(container));
+    }
+    for container in list("initContainers") {
+        let mut own = of(container);
+        if container["restartPolicy"] == "Always" {
+            add(&mut all, &own);
+            add(&mut lasting, &own);
+            own.clone_from(&lasting);
+        } else {
+            add(&mut own, &lasting);
+        }
+        for (resource, amount) in own {
+            let known = most.entry(resource).or_insert(amount);
+            *known = amount.max(*known);
+        }
+    }
+    for (resource, amount) in most {
+        let known = all.entry(resource).or_insert(amount);
+        *known = amount.max(*known);
+    }
+    all
 }
