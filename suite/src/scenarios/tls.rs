@@ -152,7 +152,7 @@ fn agreed(
         .map(|suite| suite.suite());
     ctx.recorder.saw(format!("{version:?} {suite:?}"));
     let smallest = profile.min_version;
-    if !version.is_some_and(|version| u16::from(version) >= smallest.number()) {
+    if version.is_none_or(|version| u16::from(version) < smallest.number()) {
         return Err(StepError::mismatch(
             "version",
             format!("{} or later", smallest.name()),
