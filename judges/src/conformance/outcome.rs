@@ -60,11 +60,7 @@ fn begins(line: &str, mark: &str) -> bool {
 }
 
 fn shortened(text: &str) -> String {
-    let mut end = LONGEST.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text[..end].to_owned()
+    text[..text.floor_char_boundary(LONGEST)].to_owned()
 }
 
 #[cfg(test)]

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
 
-use anyhow::Context as _;
 use serde::Deserialize;
+
+use super::page::{self, Page};
 
 /// The list, and the page that shows it; relative to the root of the repository.
 const LIST: &str = "judges/corpus/conformance.yaml";
 const PAGE: &str = "docs/conformance.md";
 const BEGIN: &str = "<!-- begin: counts, by `cargo xtask codegen` -->\n";
-const END: &str = "<!-- end -->\n";
 
 #[derive(Clone, Copy, Deserialize, PartialEq)]
 #[serde(rename_all = "kebab-case")]
@@ -95,34 +94,13 @@ fn tables(groups: &[Group]) -> String {
     text
 }
 
-/// Returns the page as it is, and as it must be.
+/// Returns the page.
 ///
 /// # Errors
 /// Returns an error if the list or the page cannot be read, or if the page has no place for the tables.
-pub(super) fn page() -> anyhow::Result<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let read = |path: &str| {
-        std::fs::read_to_string(root.join(path)).with_context(|| format!("failed to read {path}"))
-    };
-    let groups: Vec<Group> =
-        serde_yaml::from_str(&read(LIST)?).with_context(|| format!("failed to parse {LIST}"))?;
-    let before = read(PAGE)?;
-    let place = before
-        .split_once(BEGIN)
-        .and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
-    let (head, tail) = place
-        .with_context(|| format!("{PAGE} has no place for the tables: {BEGIN:?} and {END:?}"))?;
-    let after = format!("{head}{BEGIN}{}{END}{tail}", tables(&groups));
-    Ok((before, after))
-}
-
-/// Writes the page.
-///
-/// # Errors
-/// Returns an error if the page cannot be written.
-pub(super) fn write(text: &str) -> anyhow::Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(PAGE);
-    std::fs::write(path, text).with_context(|| format!("failed to write {PAGE}"))
+pub(super) fn page() -> anyhow::Result<Page> {
+    let groups: Vec<Group> = page::list(LIST)?;
+    Page::new(PAGE, BEGIN, &tables(&groups))
 }
 
 #[cfg(test)]

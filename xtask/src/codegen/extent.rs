@@ -1,16 +1,15 @@
 //! The table of README.tests.md that says what the embedded cluster acts on. The API server warns by the same lists.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
-use anyhow::Context as _;
 use serde::Deserialize;
+
+use super::page::{self, Page};
 
 /// The lists, and the page that shows them; relative to the root of the repository.
 const LISTS: &str = "crates/apiserver/corpus/extent.yaml";
 const PAGE: &str = "README.tests.md";
 const BEGIN: &str = "<!-- begin: what the embedded cluster acts on, by `cargo xtask codegen` -->\n";
-const END: &str = "<!-- end -->\n";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -73,34 +72,13 @@ fn table(lists: &Lists) -> String {
     text
 }
 
-/// Returns the page as it is, and as it must be.
+/// Returns the page.
 ///
 /// # Errors
 /// Returns an error if the lists or the page cannot be read, or if the page has no place for the table.
-pub(super) fn page() -> anyhow::Result<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let read = |path: &str| {
-        std::fs::read_to_string(root.join(path)).with_context(|| format!("failed to read {path}"))
-    };
-    let lists: Lists =
-        serde_yaml::from_str(&read(LISTS)?).with_context(|| format!("failed to parse {LISTS}"))?;
-    let before = read(PAGE)?;
-    let place = before
-        .split_once(BEGIN)
-        .and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
-    let (head, tail) = place
-        .with_context(|| format!("{PAGE} has no place for the table: {BEGIN:?} and {END:?}"))?;
-    let after = format!("{head}{BEGIN}{}{END}{tail}", table(&lists));
-    Ok((before, after))
-}
-
-/// Writes the page.
-///
-/// # Errors
-/// Returns an error if the page cannot be written.
-pub(super) fn write(text: &str) -> anyhow::Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(PAGE);
-    std::fs::write(path, text).with_context(|| format!("failed to write {PAGE}"))
+pub(super) fn page() -> anyhow::Result<Page> {
+    let lists: Lists = page::list(LISTS)?;
+    Page::new(PAGE, BEGIN, &table(&lists))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::admission::strategy::{first_service_address, service_range};
 use crate::error::Error;
 use crate::registry::{Registry, Table};
 use crate::storage::{Key, State, Store};
+use crate::values::times;
 
 /// The objects in the store of a new cluster, as a real server writes them.
 const BOOTSTRAP: &str = include_str!("../../corpus/facts/bootstrap.json");
@@ -19,11 +20,7 @@ pub(super) fn seed(state: &mut State, table: &Table, object: &mut Value) -> bool
         return false;
     };
     object["metadata"]["uid"] = json!(uuid::Uuid::new_v4().to_string());
-    object["metadata"]["creationTimestamp"] = json!(
-        jiff::Timestamp::now()
-            .strftime("%Y-%m-%dT%H:%M:%SZ")
-            .to_string()
-    );
+    object["metadata"]["creationTimestamp"] = json!(times::now());
     let key = Key::new(
         &resource.storage,
         &text(&object["metadata"]["namespace"]),
@@ -53,8 +50,7 @@ pub(super) fn bootstrap(store: &Store) -> Result<(), Error> {
 pub(super) fn kubernetes_service(store: &Store, address: SocketAddr) {
     let mut state = store.lock();
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
-    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
-    let now = now.to_string();
+    let now = times::now();
     let meta = |labels: &Value| {
         json!({
             "name": "kubernetes", "namespace": "default", "uid": uuid::Uuid::new_v4().to_string(),

@@ -42,8 +42,8 @@ pub(crate) fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Returns what the containers need together: the sum of those that run at the same time, or the largest of those that run one after
-/// another.
-fn of_containers(spec: &Value, what: &str) -> Quantities {
+/// another. `what` is `requests` or `limits`.
+pub(crate) fn of_containers(spec: &Value, what: &str) -> Quantities {
     let mut together = Quantities::new();
     for container in list(spec, "containers") {
         add(&mut together, &amounts(&container["resources"][what]));
@@ -64,11 +64,6 @@ fn of_containers(spec: &Value, what: &str) -> Quantities {
     }
     raise(&mut together, &peak);
     together
-}
-
-/// Returns the total requests of the containers.
-pub(crate) fn requests_of_containers(spec: &Value) -> Quantities {
-    of_containers(spec, "requests")
 }
 
 /// Returns the total of a pod: the amounts of the pod as a whole where given, otherwise those of its containers, plus its overhead. `what`

@@ -149,28 +149,25 @@ impl Controller {
             let Some(owner) = objects::controller(&pod.metadata) else {
                 continue;
             };
-            let namespace = objects::namespace(&**pod);
+            let key = ObjectKey::new(objects::namespace(&**pod), &owner.name);
             let set = self
                 .world
                 .replica_sets
-                .get(&ObjectKey::new(namespace, &owner.name))
+                .get(&key)
                 .filter(|set| objects::uid(&**set) == owner.uid);
             let stateful = self
                 .world
                 .stateful_sets
-                .get(&ObjectKey::new(namespace, &owner.name))
-                .filter(|set| objects::uid(&**set) == owner.uid);
+                .get(&key)
+                .filter(|set| objects::uid(&**set) == owner.uid)
+                .map(|set| set.spec.as_ref().and_then(|spec| spec.replicas));
             let older = self
                 .world
                 .replication_controllers
-                .get(&ObjectKey::new(namespace, &owner.name))
-                .filter(|set| objects::uid(&**set) == owner.uid);
-            let replicas = match (&stateful, &older) {
-                (Some(set), _) => Some(set.spec.as_ref().and_then(|spec| spec.replicas)),
-                (None, Some(set)) => Some(set.spec.as_ref().and_then(|spec| spec.replicas)),
-                (None, None) => None,
-            };
-            if let Some(replicas) = replicas {
+                .get(&key)
+                .filter(|set| objects::uid(&**set) == owner.uid)
+                .map(|set| set.spec.as_ref().and_then(|spec| spec.replicas));
+            if let Some(replicas) = stateful.or(older) {
                 if seen.insert(owner.uid.clone()) {
                     total += replicas.unwrap_or(1);
                 }
@@ -186,7 +183,7 @@ impl Controller {
             let deployment = objects::controller(&set.metadata).and_then(|owner| {
                 self.world
                     .deployments
-                    .get(&ObjectKey::new(namespace, &owner.name))
+                    .get(&ObjectKey::new(&key.namespace, &owner.name))
                     .filter(|deployment| objects::uid(&**deployment) == owner.uid)
             });
             let (uid, replicas) = match &deployment {

@@ -120,10 +120,7 @@ fn shortened(note: &str) -> String {
     if note.len() <= LONGEST_NOTE {
         return note.to_owned();
     }
-    let mut end = LONGEST_NOTE - MARK.len();
-    while !note.is_char_boundary(end) {
-        end -= 1;
-    }
+    let end = note.floor_char_boundary(LONGEST_NOTE - MARK.len());
     format!("{}{MARK}", &note[..end])
 }
 

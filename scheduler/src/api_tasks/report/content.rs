@@ -71,10 +71,7 @@ pub(super) fn shortened(message: &str) -> String {
     if message.len() <= MAX_NOTE_LENGTH {
         return message.to_owned();
     }
-    let mut end = MAX_NOTE_LENGTH - ENDING.len();
-    while !message.is_char_boundary(end) {
-        end -= 1;
-    }
+    let end = message.floor_char_boundary(MAX_NOTE_LENGTH - ENDING.len());
     format!("{}{ENDING}", &message[..end])
 }
 

@@ -84,7 +84,7 @@ fn pod_level(spec: &mut Value) {
         return;
     };
     let known = |name: &str| name == "cpu" || name == "memory" || name.starts_with("hugepages-");
-    let of_containers = crate::values::pods::requests_of_containers(spec);
+    let of_containers = crate::values::pods::of_containers(spec, "requests");
     let mut requests: Map<String, Value> = spec["resources"]["requests"]
         .as_object()
         .cloned()

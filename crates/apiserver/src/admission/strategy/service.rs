@@ -127,14 +127,13 @@ fn has_same_addresses(one: &Value, other: &Value) -> bool {
 fn normalize(object: &mut Value, before: Option<&Value>) {
     let first = text(object, "clusterIP").to_owned();
     let all = list(object, "clusterIPs");
-    let was = before.map_or("", |before| text(before, "clusterIP"));
     let Some(before) = before else {
         if !first.is_empty() && all.is_empty() {
             object["spec"]["clusterIPs"] = json!([first]);
         }
         return;
     };
-    if first == was || all != list(before, "clusterIPs") {
+    if first == text(before, "clusterIP") || all != list(before, "clusterIPs") {
         return;
     }
     // only the first one was changed, so the list follows

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::checks::{filled, indexed, label_selector, one_of, text, wrong};
+use super::checks::{
+    filled, indexed, label_selector, not_an_operator, one_of, operands, text, wrong,
+};
 use super::names;
 use crate::failure::Cause;
 
@@ -41,19 +43,12 @@ fn node_expression(
     let count = expression["values"].as_array().map_or(0, Vec::len);
     let at = format!("{path}.values");
     match text(&expression["operator"]) {
-        "In" | "NotIn" if count == 0 => {
-            let why = "must be specified when `operator` is 'In' or 'NotIn'";
-            causes.push(Cause::required(&*at, why));
-        }
-        "Exists" | "DoesNotExist" if count > 0 => {
-            let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-            causes.push(Cause::forbidden(&*at, why));
-        }
         "Gt" | "Lt" if count != 1 => {
             let why = "must be specified single value when `operator` is 'Lt' or 'Gt'";
             causes.push(Cause::required(&*at, why));
         }
-        "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => operands(expression, path, causes),
+        "Gt" | "Lt" => {}
         operator => not_an_operator(operator, path, causes),
     }
     let key = text(&expression["key"]);
@@ -63,12 +58,6 @@ fn node_expression(
             wrong(names::value(text(value)), text(value), &at, causes);
         }
     }
-}
-
-fn not_an_operator(operator: &str, path: &str, causes: &mut Vec<Cause>) {
-    let why = "not a valid selector operator";
-    let at = format!("{path}.operator");
-    causes.push(Cause::invalid(at, &json!(operator), why));
 }
 
 fn node_field(expression: &Value, path: &str, causes: &mut Vec<Cause>) {

@@ -17,6 +17,7 @@ mod services;
 
 const IMMUTABLE_DATA: &str = "field is immutable when `immutable` is set";
 const IMMUTABLE: &str = "field is immutable";
+
 /// Checks a change before the object itself is checked.
 pub(super) fn before_contents(
     resource: &Resource,

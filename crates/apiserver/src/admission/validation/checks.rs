@@ -132,6 +132,29 @@ pub(super) fn not_negative(value: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
+/// Checks that an expression of a selector has values where its operator needs some, and none where it takes none.
+pub(super) fn operands(expression: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let at = format!("{path}.values");
+    match text(&expression["operator"]) {
+        "In" | "NotIn" if !filled(&expression["values"]) => {
+            let why = "must be specified when `operator` is 'In' or 'NotIn'";
+            causes.push(Cause::required(at, why));
+        }
+        "Exists" | "DoesNotExist" if filled(&expression["values"]) => {
+            let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            causes.push(Cause::forbidden(at, why));
+        }
+        _ => {}
+    }
+}
+
+/// Refuses the operator of an expression of a selector.
+pub(super) fn not_an_operator(operator: &str, path: &str, causes: &mut Vec<Cause>) {
+    let why = "not a valid selector operator";
+    let at = format!("{path}.operator");
+    causes.push(Cause::invalid(at, &json!(operator), why));
+}
+
 /// Checks a selector of labels; a missing one is allowed.
 pub(super) fn label_selector(selector: &Value, path: &str, causes: &mut Vec<Cause>) {
     let at = format!("{path}.matchLabels");
@@ -145,29 +168,15 @@ pub(super) fn label_selector(selector: &Value, path: &str, causes: &mut Vec<Caus
         &selector["matchExpressions"],
         &format!("{path}.matchExpressions"),
     ) {
-        let values = &expression["values"];
-        let none = values.as_array().is_none_or(Vec::is_empty);
         match text(&expression["operator"]) {
-            "In" | "NotIn" if none => {
-                let why = "must be specified when `operator` is 'In' or 'NotIn'";
-                causes.push(Cause::required(format!("{path}.values"), why));
-            }
-            "Exists" | "DoesNotExist" if !none => {
-                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                causes.push(Cause::forbidden(format!("{path}.values"), why));
-            }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => {
-                let why = "not a valid selector operator";
-                let (at, given) = (format!("{path}.operator"), text(&expression["operator"]));
-                causes.push(Cause::invalid(at, &json!(given), why));
-            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => operands(expression, &path, causes),
+            operator => not_an_operator(operator, &path, causes),
         }
         let key = text(&expression["key"]);
         let wrong = names::key(key).into_iter();
         let at = format!("{path}.key");
         causes.extend(wrong.map(|why| Cause::invalid(at.clone(), &json!(key), &why)));
-        for (at, value) in indexed(values, &format!("{path}.values")) {
+        for (at, value) in indexed(&expression["values"], &format!("{path}.values")) {
             let wrong = names::value(text(value)).into_iter();
             causes.extend(wrong.map(|why| Cause::invalid(at.clone(), value, &why)));
         }

@@ -55,21 +55,19 @@ pub(crate) fn label(text: &str) -> Vec<String> {
 
 /// Checks a DNS subdomain.
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
-    let mut wrong = Vec::new();
-    if text.len() > LONGEST_SUBDOMAIN {
-        wrong.push(too_long(LONGEST_SUBDOMAIN));
-    }
-    if !is_subdomain(text) {
-        wrong.push(SUBDOMAIN.to_owned());
-    }
-    wrong
+    subdomain_within(text, too_long)
 }
 
 /// Checks a DNS subdomain where a real server counts bytes.
 pub(crate) fn long_name(text: &str) -> Vec<String> {
+    subdomain_within(text, too_many_bytes)
+}
+
+/// Checks a DNS subdomain; `why` is what is said of one that is too long.
+fn subdomain_within(text: &str, why: fn(usize) -> String) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > LONGEST_SUBDOMAIN {
-        wrong.push(too_many_bytes(LONGEST_SUBDOMAIN));
+        wrong.push(why(LONGEST_SUBDOMAIN));
     }
     if !is_subdomain(text) {
         wrong.push(SUBDOMAIN.to_owned());

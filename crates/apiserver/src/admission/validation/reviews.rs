@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::checks::{filled, indexed, text, wrong};
+use super::checks::{filled, indexed, operands, text, wrong};
 use super::names;
 use crate::failure::Cause;
 
@@ -90,22 +90,12 @@ fn selector(selector: &Value, path: &str, is_of_labels: bool, causes: &mut Vec<C
         _ => {}
     }
     for (path, one) in indexed(&selector["requirements"], &format!("{path}.requirements")) {
-        let (key, at) = (text(&one["key"]), format!("{path}.values"));
-        match text(&one["operator"]) {
-            "In" | "NotIn" if !filled(&one["values"]) => {
-                let why = "must be specified when `operator` is 'In' or 'NotIn'";
-                causes.push(Cause::required(&*at, why));
-            }
-            "Exists" | "DoesNotExist" if filled(&one["values"]) => {
-                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                causes.push(Cause::forbidden(&*at, why));
-            }
-            _ => {}
-        }
+        operands(one, &path, causes);
+        let key = text(&one["key"]);
         let at_key = format!("{path}.key");
         if is_of_labels {
             wrong(names::key(key), key, &at_key, causes);
-            for (at, value) in indexed(&one["values"], &at) {
+            for (at, value) in indexed(&one["values"], &format!("{path}.values")) {
                 wrong(names::value(text(value)), text(value), &at, causes);
             }
         } else if key.is_empty() {

@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-use super::{needs_health_port, refused, text};
+use super::{list, needs_health_port, refused, text};
 use crate::failure::{Cause, Failure};
 use crate::storage::State;
 use crate::values::draws;
+use crate::values::fields::remove;
 
 /// Node ports that are given to services.
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
@@ -24,9 +25,8 @@ struct Known {
 impl Known {
     fn new(state: &State, is_tried: bool) -> Self {
         let taken = state.list("services", "").flat_map(|(_, service)| {
-            let ports = service["spec"]["ports"].as_array().into_iter().flatten();
-            let ports = ports.map(|port| number(&port["nodePort"]));
-            ports.chain([number(&service["spec"][HEALTH])])
+            let health = number(&service["spec"][HEALTH]);
+            node_ports(service).into_iter().chain([health])
         });
         Self {
             taken: taken.filter(|port| *port != 0).collect(),
@@ -70,11 +70,11 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-fn ports(object: &Value) -> Vec<Value> {
-    object["spec"]["ports"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default()
+/// Returns the ports of nodes that a service names.
+fn node_ports(object: &Value) -> HashSet<u64> {
+    let ports = object["spec"]["ports"].as_array().into_iter().flatten();
+    let numbers = ports.map(|port| number(&port["nodePort"]));
+    numbers.filter(|number| *number != 0).collect()
 }
 
 fn uses_ports(object: &Value) -> bool {
@@ -95,16 +95,10 @@ pub(super) fn keep(object: &mut Value, before: &Value) {
     if !wants_ports(object) || !wants_ports(before) {
         return;
     }
-    let of = |object: &Value| -> HashSet<u64> {
-        ports(object)
-            .iter()
-            .map(|port| number(&port["nodePort"]))
-            .collect()
-    };
-    let used: HashSet<u64> = of(before).intersection(&of(object)).copied().collect();
-    let before = ports(before);
-    let list = object["spec"]["ports"].as_array_mut().into_iter().flatten();
-    for port in list.filter(|port| number(&port["nodePort"]) == 0) {
+    let used = &node_ports(before) & &node_ports(object);
+    let before = list(before, "ports");
+    let ports = object["spec"]["ports"].as_array_mut().into_iter().flatten();
+    for port in ports.filter(|port| number(&port["nodePort"]) == 0) {
         // the last of several ports of a name counts
         let known = before.iter().rfind(|known| known["name"] == port["name"]);
         let known = known.map_or(0, |known| number(&known["nodePort"]));
@@ -126,8 +120,8 @@ pub(super) fn of_new(state: &State, object: &mut Value, is_tried: bool) -> Resul
     }
     let mut known = Known::new(state, is_tried);
     let mut given: HashMap<u64, u64> = HashMap::new();
-    let list = ports(object);
-    for (index, port) in list.iter().enumerate() {
+    let ports = list(object, "ports");
+    for (index, port) in ports.iter().enumerate() {
         let (own, wanted) = (number(&port["port"]), number(&port["nodePort"]));
         if wanted == 0 && !wants_ports(object) {
             continue;
@@ -142,7 +136,7 @@ pub(super) fn of_new(state: &State, object: &mut Value, is_tried: bool) -> Resul
                 continue;
             }
             None => {
-                let same = list.iter().filter(|other| number(&other["port"]) == own);
+                let same = ports.iter().filter(|other| number(&other["port"]) == own);
                 let asked = same
                     .map(|other| number(&other["nodePort"]))
                     .find(|asked| *asked != 0);
@@ -175,12 +169,9 @@ pub(super) fn of_change(
         return Ok(());
     }
     let mut known = Known::new(state, is_tried);
-    let own: HashSet<u64> = ports(before)
-        .iter()
-        .map(|port| number(&port["nodePort"]))
-        .collect();
+    let own = node_ports(before);
     let (mut reserved, mut seen) = (HashSet::new(), HashSet::new());
-    for (index, port) in ports(object).iter().enumerate() {
+    for (index, port) in list(object, "ports").iter().enumerate() {
         let mut wanted = number(&port["nodePort"]);
         if wanted == 0 && !wants_ports(object) {
             continue;
@@ -214,9 +205,7 @@ pub(super) fn health(
         return Ok(());
     }
     let mut known = Known::new(state, true);
-    for port in ports(object) {
-        known.taken.insert(number(&port["nodePort"]));
-    }
+    known.taken.extend(node_ports(object));
     let given = object["spec"][HEALTH].as_i64().unwrap_or_default();
     let wanted = number(&object["spec"][HEALTH]);
     if given == 0 {
@@ -234,18 +223,10 @@ pub(super) fn drop_unused(object: &mut Value, before: &Value) {
     if !uses_ports(before) || uses_ports(object) {
         return;
     }
-    let of = |object: &Value| -> HashSet<u64> {
-        let ports = ports(object);
-        let numbers = ports.iter().map(|port| number(&port["nodePort"]));
-        numbers.filter(|number| *number != 0).collect()
-    };
-    if !of(before).is_superset(&of(object)) {
+    if !node_ports(before).is_superset(&node_ports(object)) {
         return;
     }
-    let list = object["spec"]["ports"].as_array_mut().into_iter().flatten();
-    for port in list {
-        if let Some(fields) = port.as_object_mut() {
-            fields.remove("nodePort");
-        }
+    for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
+        remove(port, "nodePort");
     }
 }

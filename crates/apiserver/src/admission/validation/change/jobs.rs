@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::internal;
-use super::{IMMUTABLE, immutable, selector, shown_as};
+use super::{immutable, selector, shown_as};
 use crate::failure::Cause;
 use crate::values::fields::{copy, existing_object, remove};
 
@@ -31,9 +30,8 @@ pub(super) fn check(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
         let (was, is, path) = (&old[field], &new[field], format!("spec.{field}"));
         if kind.is_empty() {
             immutable(was, is, &path, causes);
-        } else if was != is {
-            let cause = Cause::invalid(path, &Value::Null, IMMUTABLE);
-            causes.push(cause.with_value(&internal::written(kind, is)));
+        } else {
+            shown_as(kind, was, is, &path, causes);
         }
     }
 }

@@ -1,15 +1,14 @@
 //! Checks of what a pod requests as a whole: resources, and claims to devices.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
-use api::quantity::Amount;
 use serde_json::{Value, json};
 
 use super::super::checks::{indexed, text, wrong};
 use super::super::container::{self, Pod};
 use super::super::{internal, names, resources};
 use crate::failure::Cause;
-use crate::values::quantity;
+use crate::values::{pods, quantity};
 
 /// Checks the claims of a pod.
 pub(super) fn claims(list: &Value, path: &str, causes: &mut Vec<Cause>) {
@@ -72,8 +71,8 @@ pub(super) fn of_pod(pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
     }
     resources::check(given, resources::name_for_pod, path, causes);
     container::claims(claims, pod, &at, causes);
-    for (resource, sum) in of_containers(spec, "requests") {
-        let own = &given["requests"][resource];
+    for (resource, sum) in pods::of_containers(spec, "requests") {
+        let own = &given["requests"][&resource];
         if !own.is_null() && sum > quantity::amount(own) {
             let why =
                 format!("must be greater than or equal to aggregate container requests of {sum}");
@@ -81,8 +80,8 @@ pub(super) fn of_pod(pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
             causes.push(Cause::invalid(at, own, &why));
         }
     }
-    for (resource, sum) in of_containers(spec, "limits") {
-        let own = &given["limits"][resource];
+    for (resource, sum) in pods::of_containers(spec, "limits") {
+        let own = &given["limits"][&resource];
         let is_huge = resource.starts_with("hugepages-");
         if is_huge && !own.is_null() && sum > quantity::amount(own) {
             let why =
@@ -105,53 +104,4 @@ pub(super) fn of_pod(pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
             }
         }
     }
-}
-
-type Amounts<'a> = BTreeMap<&'a str, Amount>;
-
-fn add<'a>(sums: &mut Amounts<'a>, more: &Amounts<'a>) {
-    for (resource, amount) in more {
-        match sums.get_mut(resource) {
-            Some(sum) => *sum = *sum + *amount,
-            None => drop(sums.insert(resource, *amount)),
-        }
-    }
-}
-
-/// Returns what the containers of a pod request, or may use, at most at a time: all those that last, or one that prepares beside those that
-/// have started to last before.
-fn of_containers<'a>(spec: &'a Value, kind: &str) -> Amounts<'a> {
-    let of = |container: &'a Value| -> Amounts<'a> {
-        let amounts = container["resources"][kind]
-            .as_object()
-            .into_iter()
-            .flatten();
-        amounts
-            .map(|(resource, amount)| (resource.as_str(), quantity::amount(amount)))
-            .collect()
-    };
-    let list = |field: &str| spec[field].as_array().into_iter().flatten();
-    let (mut all, mut lasting, mut most) = (Amounts::new(), Amounts::new(), Amounts::new());
-    for container in list("containers") {
-        add(&mut all, &of(container));
-    }
-    for container in list("initContainers") {
-        let mut own = of(container);
-        if container["restartPolicy"] == "Always" {
-            add(&mut all, &own);
-            add(&mut lasting, &own);
-            own.clone_from(&lasting);
-        } else {
-            add(&mut own, &lasting);
-        }
-        for (resource, amount) in own {
-            let known = most.entry(resource).or_insert(amount);
-            *known = amount.max(*known);
-        }
-    }
-    for (resource, amount) in most {
-        let known = all.entry(resource).or_insert(amount);
-        *known = amount.max(*known);
-    }
-    all
 }
