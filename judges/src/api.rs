@@ -93,6 +93,8 @@ pub struct Conversation {
     pub steps: Vec<Step>,
     /// Whether a namespace with a service account is created first.
     namespaced: bool,
+    /// Whether it disturbs what others do meanwhile.
+    alone: bool,
 }
 
 impl Conversation {
@@ -101,9 +103,10 @@ impl Conversation {
         self.id.split('/').next().unwrap_or_default()
     }
 
-    /// Returns whether a step makes the server drop its history.
-    pub fn compacts(&self) -> bool {
-        self.steps.iter().any(|step| step.compact)
+    /// Returns whether it needs a server of its own: it disturbs others, or a step makes the server drop the history that watches of others may
+    /// need.
+    pub fn is_alone(&self) -> bool {
+        self.alone || self.steps.iter().any(|step| step.compact)
     }
 
     /// Returns the name of its own namespace.
@@ -170,6 +173,9 @@ struct ConversationSource {
     _about: String,
     #[serde(default)]
     each: Option<String>,
+    /// Whether its objects change the answers to others' requests for a while, so that nothing may be played beside it.
+    #[serde(default)]
+    alone: bool,
     steps: Vec<Value>,
 }
 
@@ -231,7 +237,11 @@ pub fn load(directory: &Path) -> Result<Corpus, LoadError> {
         for source in &file.conversations {
             let id = format!("{subject}/{}", source.name);
             let Some(table) = &source.each else {
-                all.push(conversation(id, &source.steps, &file.words)?);
+                let made = conversation(id, &source.steps, &file.words)?;
+                all.push(Conversation {
+                    alone: source.alone,
+                    ..made
+                });
                 continue;
             };
             let rows = file.tables.get(table).or_else(|| shared.get(table));
@@ -242,7 +252,11 @@ pub fn load(directory: &Path) -> Result<Corpus, LoadError> {
                 let id = format!("{id}/{}", row["id"].as_str().unwrap_or_default());
                 let mut variables = file.words.clone();
                 variables.extend(row.clone());
-                all.push(conversation(id, &source.steps, &variables)?);
+                let made = conversation(id, &source.steps, &variables)?;
+                all.push(Conversation {
+                    alone: source.alone,
+                    ..made
+                });
             }
         }
     }
@@ -272,6 +286,7 @@ fn conversation(
         id,
         steps: Vec::new(),
         namespaced: false,
+        alone: false,
     };
     let own = Value::String(made.namespace());
     let mut variables = row.clone();

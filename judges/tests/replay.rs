@@ -107,8 +107,7 @@ fn main() {
         trials.push(Trial::test(conversation.id.clone(), move || {
             let recorded = recorded.ok_or("not recorded: cargo xtask record api")?;
             let answers = runtime.block_on(async {
-                if conversation.compacts() {
-                    // the server drops the history that watches of other conversations may need
+                if conversation.is_alone() {
                     let server = start(&prelude, &webhook).await;
                     server.caller.play(&conversation).await
                 } else {
