@@ -60,8 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     build(&["-p", "testbed"])?;
     let exporter = match &args.exporter {
         Some(exporter) => exporter.clone(),
-        // which is the exporter under its name
-        None => shipped::program("numaresources-stack")?,
+        None => shipped::program("resource-topology-exporter")?,
     };
     let runtime = tokio::runtime::Runtime::new()?;
     let figures = runtime.block_on(measure(args, bin_dir, &exporter))?;

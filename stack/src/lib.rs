@@ -1,7 +1,8 @@
 //! `numaresources-stack`: most programs of the stack's image in one, because the client of the API server and the objects of the stack are
 //! the larger part of each. The image has a link for every name.
 //!
-//! The scheduler is not in it: it is optimised for speed, and its memory is measured. Each program also exists alone, by its own package.
+//! Scheduler and exporter are not in it: the one is optimised for speed, the other for its memory on every node. Each program also exists
+//! alone, by its own package.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -18,7 +19,6 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     match &*called_as {
         "deployer" => deployer::run::main(arguments.into_iter()),
         "podresources-proxy" => podresources_proxy(&arguments),
-        "resource-topology-exporter" => rte::entry(arguments.into_iter()),
         name if MUST_GATHER.contains(&name) => nrotool::gather::main(&arguments),
         name if nrotool::run::is_name(name) => nrotool::run::main(arguments),
         _ => operator::run::main(arguments),

@@ -4,12 +4,10 @@
 //! `--root` the same files are written to directories, which the `Containerfile` copies. With `--test` podman runs the images as a cluster
 //! with the strictest policies would, and as CI systems do (see [`trial`]).
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::Context as _;
 use programs::console::note;
 
 use self::archive::Layout;
@@ -18,12 +16,13 @@ use self::origin::Origin;
 use self::push::Registry;
 use self::sbom::{Hashes, Linked};
 use self::shell::Shell;
-use self::size::Measured;
-use self::variant::{PROGRAMS, Program, Variant};
-use crate::{cargo, codegen};
+use self::size::Sizes;
+use self::variant::{PROGRAMS, Variant};
+use crate::codegen;
 
 mod archive;
 mod build;
+mod compile;
 mod contents;
 mod elf;
 mod labels;
@@ -36,10 +35,7 @@ mod size;
 mod trial;
 mod variant;
 
-/// Cargo profile of the programs.
-const PROFILE: &str = "image";
-/// Largest size of all programs together, in bytes.
-const LARGEST: u64 = 80 * 1024 * 1024;
+pub(crate) use self::size::{measure, table as size_table};
 
 /// What to make of the images.
 #[derive(Clone, Debug, clap::Args)]
@@ -60,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
     /// Builds this program alone, as the images have it, and prints its path.
-    #[arg(long, value_name = "NAME", exclusive = true, value_parser = PROGRAMS.map(|(_, program)| program))]
+    #[arg(long, value_name = "NAME", exclusive = true, value_parser = PROGRAMS.map(|program| program.name))]
     program: Option<String>,
     /// A statically linked BusyBox for `tests-shell`; this machine's, or that of Debian's package busybox-static, when left out.
     #[arg(long, value_name = "FILE")]
@@ -99,10 +95,10 @@ impl Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
     if args.size {
-        return size();
+        return size::check();
     }
     if let Some(name) = &args.program {
-        return one(name);
+        return compile::one(name);
     }
     let origin = Origin::find()?;
     let variants = args.variants();
@@ -115,18 +111,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let settings = Build::find(args.target.as_deref(), args.development)?;
     let bin_dir = match &args.bin_dir {
         Some(dir) => std::path::absolute(dir).context("resolving the directory of the programs")?,
-        None if args.development => link_development()?,
+        None if args.development => compile::development()?,
         None => {
             if let Some(target) = &args.target {
-                add_target(target)?;
+                compile::add_target(target)?;
             }
-            compile(&PROGRAMS, &settings, &origin)?
+            compile::all(&settings, &origin)?
         }
     };
+    let sizes = Sizes::of(&bin_dir)?;
+    note(&format!(
+        "programs after {} s:",
+        started.elapsed().as_secs()
+    ));
+    sizes.print();
     // a development build is not optimised for size
-    let size = print_size(&bin_dir, started)?;
     if !args.development {
-        check_size(size)?;
+        sizes.check()?;
     }
     let linked = Linked::find(&settings)?;
     let (mut made, mut hashes) = (Vec::new(), Hashes::default());
@@ -200,141 +201,6 @@ fn write(variant: Variant, layout: &Layout, size: u64, out: &Path) -> anyhow::Re
         mega(size)
     ));
     Ok(Made { variant, archive })
-}
-
-/// Builds a program and prints its path.
-fn one(name: &str) -> anyhow::Result<()> {
-    let program = PROGRAMS.into_iter().find(|(_, program)| *program == name);
-    let program = program.with_context(|| format!("no image has a program {name}"))?;
-    let directory = compile(&[program], &Build::find(None, false)?, &Origin::find()?)?;
-    let path = directory.join(name);
-    writeln!(std::io::stdout(), "{}", path.display()).context("printing its path")
-}
-
-/// Builds programs. Returns the directory that they are in.
-fn compile(programs: &[Program], settings: &Build, origin: &Origin) -> anyhow::Result<PathBuf> {
-    let target = &settings.target;
-    let mut build = cargo::command();
-    build
-        .args(["build", "--locked", "--bins", "--profile", PROFILE])
-        .args(["--target", target])
-        .args(programs.iter().flat_map(|(package, _)| ["-p", package]));
-    settings.apply_to(&mut build);
-    origin.apply_to(&mut build);
-    if target.ends_with("-musl") {
-        // the C parts need no C library, so the host's compiler is sufficient if there is none for musl
-        let name = format!("CC_{}", target.replace('-', "_"));
-        if std::env::var_os(&name).is_none() {
-            build.env(name, "cc");
-        }
-    }
-    let status = build.status().context("starting cargo build")?;
-    ensure!(status.success(), "cargo build ended with {status}");
-    Ok(cargo::target_dir()?.join(target).join(PROFILE))
-}
-
-/// Checks the size of the programs: by the last measurement and the growth of the development builds where that is sufficient.
-fn size() -> anyhow::Result<()> {
-    let development = sum(&sizes(&link_development()?)?);
-    if let Some(measured) = Measured::current()? {
-        let estimate = measured.estimate(development);
-        note(&format!(
-            "programs: about {:.1} MB of at most {:.0} ({:.1} when they were measured)",
-            mega(estimate),
-            mega(LARGEST),
-            mega(measured.bytes)
-        ));
-        if estimate <= LARGEST {
-            return Ok(());
-        }
-    }
-    measure()
-}
-
-/// Builds the programs with the image's settings, checks their size and stores it for the next time, with that of the development builds.
-///
-/// # Errors
-/// Returns an error if a program cannot be built or is not static, or if the image is too large.
-pub(crate) fn measure() -> anyhow::Result<()> {
-    let development = sum(&sizes(&link_development()?)?);
-    let started = Instant::now();
-    let size = print_size(
-        &compile(&PROGRAMS, &Build::find(None, false)?, &Origin::find()?)?,
-        started,
-    )?;
-    check_size(size)?;
-    Measured::write(size, development)
-}
-
-/// Prints the sizes of all programs. Returns their sum.
-fn print_size(bin_dir: &Path, started: Instant) -> anyhow::Result<u64> {
-    let sizes = sizes(bin_dir)?;
-    let sum = sum(&sizes);
-    let elapsed = started.elapsed().as_secs();
-    note(&format!("programs: {:.1} MB after {elapsed} s", mega(sum)));
-    for (program, size) in sizes {
-        note(&format!("  {program}: {:.1} MB", mega(size)));
-    }
-    Ok(sum)
-}
-
-fn sum(sizes: &[(&str, u64)]) -> u64 {
-    sizes.iter().map(|(_, size)| size).sum()
-}
-
-/// Returns the size of each program, in bytes.
-fn sizes(bin_dir: &Path) -> anyhow::Result<Vec<(&'static str, u64)>> {
-    let sizes = PROGRAMS.iter().map(|(_, program)| {
-        let path = bin_dir.join(program);
-        let file = std::fs::metadata(&path);
-        let file = file.with_context(|| format!("no program {}", path.display()))?;
-        Ok((*program, file.len()))
-    });
-    sizes.collect()
-}
-
-fn check_size(size: u64) -> anyhow::Result<()> {
-    ensure!(
-        size <= LARGEST,
-        "the programs are larger than {:.0} MB",
-        mega(LARGEST)
-    );
-    Ok(())
-}
-
-/// Links the programs statically from the libraries of the development build. Returns the directory that they are in.
-///
-/// The flags apply only to the programs' own few lines, so that no library is compiled again. Whether the C library is static is decided
-/// where a program is linked.
-fn link_development() -> anyhow::Result<PathBuf> {
-    let target = cargo::target_dir()?;
-    let dir = target.join("image").join("development");
-    std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-    for (package, program) in PROGRAMS {
-        let mut build = cargo::command();
-        build
-            .args(["rustc", "--locked", "--quiet", "--package", package])
-            .args(["--bin", program, "--"])
-            .args(["-C", "target-feature=+crt-static", "-C", "strip=symbols"]);
-        let status = build.status().context("starting cargo rustc")?;
-        ensure!(status.success(), "cargo rustc ended with {status}");
-        let made = target.join("debug").join(program);
-        std::fs::copy(&made, dir.join(program))
-            .with_context(|| format!("copying {}", made.display()))?;
-    }
-    Ok(dir)
-}
-
-/// Installs a target's standard library with rustup.
-fn add_target(target: &str) -> anyhow::Result<()> {
-    let status = Command::new("rustup")
-        .args(["target", "add", target])
-        .status()
-        .context("starting rustup")?;
-    if !status.success() {
-        bail!("rustup cannot install the target {target}");
-    }
-    Ok(())
 }
 
 /// Converts bytes to MB of 1024 * 1024 bytes, as image sizes are usually given.

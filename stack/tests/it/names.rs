@@ -31,7 +31,6 @@ fn call(name: &str, argument: &str) -> Output {
 #[rstest]
 #[case("numaresources-operator", "numaresources-operator ")]
 #[case("numaresources-stack", "numaresources-operator ")]
-#[case("resource-topology-exporter", "resource-topology-exporter ")]
 #[case("numaresources-must-gather", "numaresources-must-gather ")]
 #[case("gather", "numaresources-must-gather ")]
 #[case("nrotool", "nrotool ")]

@@ -5,11 +5,10 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use super::page::{self, Page};
+use super::page::{self, Part};
 
-/// The list, and the page that shows it; relative to the root of the repository.
+/// The list; relative to the root of the repository.
 const LIST: &str = "judges/corpus/conformance.yaml";
-const PAGE: &str = "docs/conformance.md";
 const BEGIN: &str = "<!-- begin: counts, by `cargo xtask codegen` -->\n";
 
 #[derive(Clone, Copy, Deserialize, PartialEq)]
@@ -94,13 +93,16 @@ fn tables(groups: &[Group]) -> String {
     text
 }
 
-/// Returns the page.
+/// Returns the tables.
 ///
 /// # Errors
-/// Returns an error if the list or the page cannot be read, or if the page has no place for the tables.
-pub(super) fn page() -> anyhow::Result<Page> {
+/// Returns an error if the list cannot be read.
+pub(super) fn part() -> anyhow::Result<Part> {
     let groups: Vec<Group> = page::list(LIST)?;
-    Page::new(PAGE, BEGIN, &tables(&groups))
+    Ok(Part {
+        begin: BEGIN,
+        text: tables(&groups),
+    })
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use super::page::{self, Page};
+use super::page::{self, Part};
 
-/// The lists, and the page that shows them; relative to the root of the repository.
+/// The lists; relative to the root of the repository.
 const LISTS: &str = "crates/apiserver/corpus/extent.yaml";
-const PAGE: &str = "README.tests.md";
 const BEGIN: &str = "<!-- begin: what the embedded cluster acts on, by `cargo xtask codegen` -->\n";
 
 #[derive(Deserialize)]
@@ -72,13 +71,16 @@ fn table(lists: &Lists) -> String {
     text
 }
 
-/// Returns the page.
+/// Returns the table.
 ///
 /// # Errors
-/// Returns an error if the lists or the page cannot be read, or if the page has no place for the table.
-pub(super) fn page() -> anyhow::Result<Page> {
+/// Returns an error if the lists cannot be read.
+pub(super) fn part() -> anyhow::Result<Part> {
     let lists: Lists = page::list(LISTS)?;
-    Page::new(PAGE, BEGIN, &table(&lists))
+    Ok(Part {
+        begin: BEGIN,
+        text: table(&lists),
+    })
 }
 
 #[cfg(test)]

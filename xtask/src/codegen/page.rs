@@ -1,4 +1,4 @@
-//! Pages for people with a part that is generated, between two marks.
+//! Pages for people with parts that are generated, each between two marks.
 
 use std::path::{Path, PathBuf};
 
@@ -7,6 +7,13 @@ use serde::de::DeserializeOwned;
 
 /// Ends the generated part.
 const END: &str = "<!-- end -->\n";
+
+/// A generated part of a page.
+pub(super) struct Part {
+    /// The line before it.
+    pub(super) begin: &'static str,
+    pub(super) text: String,
+}
 
 /// A page.
 pub(super) struct Page {
@@ -19,18 +26,22 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Reads a page and renders its part, which follows the line `begin`.
+    /// Reads a page and puts its parts in their places.
     ///
     /// # Errors
-    /// Returns an error if the page cannot be read or has no place for the part.
-    pub(super) fn new(path: &'static str, begin: &str, part: &str) -> anyhow::Result<Self> {
+    /// Returns an error if the page cannot be read or has no place for a part.
+    pub(super) fn new(path: &'static str, parts: &[Part]) -> anyhow::Result<Self> {
         let before = read(path)?;
-        let place = before
-            .split_once(begin)
-            .and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
-        let (head, tail) = place
-            .with_context(|| format!("{path} has no place for a table: {begin:?} and {END:?}"))?;
-        let after = format!("{head}{begin}{part}{END}{tail}");
+        let after = parts.iter().try_fold(before.clone(), |page, part| {
+            let begin = part.begin;
+            let place = page
+                .split_once(begin)
+                .and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
+            let (head, tail) = place.with_context(|| {
+                format!("{path} has no place for a table: {begin:?} and {END:?}")
+            })?;
+            anyhow::Ok(format!("{head}{begin}{}{END}{tail}", part.text))
+        })?;
         Ok(Self {
             path,
             before,

@@ -64,14 +64,15 @@ pub(super) fn of(
         .into_iter()
         .map(|(path, mode)| (path.to_owned(), Entry::Directory { mode }))
         .collect();
-    for (_, program) in variant.programs() {
+    for program in variant.programs() {
+        let program = program.name;
         let source = bin_dir.join(program);
         elf::check_static(&source)?;
         entries.push((format!("bin/{program}"), file(source, 0o755)?));
     }
     entries.extend(links(variant));
     if let Some(shell) = shell {
-        let (_, program) = variant.programs()[0];
+        let program = variant.programs()[0].name;
         ensure!(
             elf::machine(&shell.program)? == elf::machine(&bin_dir.join(program))?,
             "{} is for another processor than {program}: name a BusyBox for it with --busybox",
@@ -232,7 +233,7 @@ mod tests {
             )
         };
         let mut entries: Vec<_> = programs
-            .map(|(_, program)| file(format!("bin/{program}")))
+            .map(|program| file(format!("bin/{}", program.name)))
             .collect();
         if variant.has_shell() {
             let program = PathBuf::from("/dev/null");

@@ -46,7 +46,7 @@ impl Linked {
         tree.args(["tree", "--locked", "--prefix", "depth"])
             .args(["--edges", "normal,no-proc-macro"])
             .args(["--format", "{p}\t{l}", "--target", &build.target])
-            .args(PROGRAMS.iter().flat_map(|(package, _)| ["-p", package]));
+            .args(PROGRAMS.iter().flat_map(|program| ["-p", program.package]));
         build.apply_to(&mut tree);
         let output = tree.output().context("starting cargo tree")?;
         ensure!(
@@ -142,7 +142,7 @@ pub(super) fn render(
     let roots: Vec<&str> = variant
         .programs()
         .iter()
-        .map(|(package, _)| *package)
+        .map(|program| program.package)
         .collect();
     let reached = linked.reach(&roots);
     let mut components = Vec::new();

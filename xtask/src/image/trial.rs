@@ -153,7 +153,7 @@ impl Outside {
         let own = dir.join("bin");
         std::fs::create_dir(&own).context("making a directory for the programs")?;
         let names = Variant::Tests.programs().iter();
-        let names = names.map(|(_, program)| (*program, *program));
+        let names = names.map(|program| (program.name, program.name));
         for (path, program) in Variant::Tests.links().into_iter().chain(names) {
             let path = own.join(Path::new(path).file_name().unwrap_or_default());
             let target = programs.join(program);

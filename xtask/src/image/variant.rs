@@ -3,14 +3,19 @@
 use api::names;
 use cluster_spec::images;
 
-/// Operator, exporter, deployer and tools in one, by cargo's names: package and program.
-const STACK: Program = ("stack", "numaresources-stack");
-const SCHEDULER: Program = ("scheduler", "numaresources-scheduler");
-const TESTS: Program = ("suite", "numaresources-tests");
+/// Operator, deployer and tools in one.
+const STACK: Program = Program::new("stack", "numaresources-stack");
+/// On every node, so it is small in memory, too: most of its resident memory is its code.
+const EXPORTER: Program = Program {
+    profile: "small",
+    ..Program::new("rte", "resource-topology-exporter")
+};
+const SCHEDULER: Program = Program::new("scheduler", "numaresources-scheduler");
+const TESTS: Program = Program::new("suite", "numaresources-tests");
 /// What containers of the stack run besides: `cat`, `sleep` and the like, without any part of the tests.
-const TOOLS: Program = ("cri-runtime", "numaresources-tools");
+const TOOLS: Program = Program::new("cri-runtime", "numaresources-tools");
 
-/// Paths of what [`STACK`] is beside operator and exporter: deployer and must-gather, the latter also where `oc adm must-gather` starts it,
+/// Paths of what [`STACK`] is beside the operator: deployer and must-gather, the latter also where `oc adm must-gather` starts it,
 /// the tools with their plugin of kubectl (scenarios-other.md 10.3), and the proxy of the kubelet's interface.
 pub(super) const HELP_DESK: [&str; 15] = [
     "/bin/deployer",
@@ -30,11 +35,32 @@ pub(super) const HELP_DESK: [&str; 15] = [
     "/bin/podresources-proxy",
 ];
 
-/// A program: cargo's names of its package and of itself.
-pub(super) type Program = (&'static str, &'static str);
+/// A program, by cargo's names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program {
+    pub(super) package: &'static str,
+    pub(super) name: &'static str,
+    /// Profile that it is built with.
+    pub(super) profile: &'static str,
+}
+
+impl Program {
+    const fn new(package: &'static str, name: &'static str) -> Self {
+        Self {
+            package,
+            name,
+            profile: "image",
+        }
+    }
+}
 
 /// All programs of all images.
-pub(super) const PROGRAMS: [Program; 4] = [STACK, SCHEDULER, TESTS, TOOLS];
+pub(super) const PROGRAMS: [Program; 5] = [STACK, EXPORTER, SCHEDULER, TESTS, TOOLS];
+
+/// Largest size of the programs that every node pulls, in MB of 1024 * 1024 bytes.
+const LARGEST_STACK: u64 = 50;
+/// Largest size of the programs of the tests' images, in the same unit: all of the above but the tools, and as much again for whole clusters.
+const LARGEST_TESTS: u64 = 90;
 
 /// User that the images for clusters run as; manifests set another one where a privilege is needed (operator.md 6.7).
 const USER: &str = "65532:65532";
@@ -107,9 +133,18 @@ impl Variant {
     /// Returns its programs.
     pub(super) fn programs(self) -> &'static [Program] {
         match self {
-            Self::Stack => &[STACK, SCHEDULER, TOOLS],
-            Self::Tests | Self::TestsShell => &[STACK, SCHEDULER, TESTS],
+            Self::Stack => &[STACK, EXPORTER, SCHEDULER, TOOLS],
+            Self::Tests | Self::TestsShell => &[STACK, EXPORTER, SCHEDULER, TESTS],
         }
+    }
+
+    /// Returns the largest size that its programs may have together, in bytes.
+    pub(super) fn largest(self) -> u64 {
+        let megabytes = match self {
+            Self::Stack => LARGEST_STACK,
+            Self::Tests | Self::TestsShell => LARGEST_TESTS,
+        };
+        megabytes * 1024 * 1024
     }
 
     /// Returns the names under which a program does something else, or under which others look for it: path and program.
@@ -117,15 +152,15 @@ impl Variant {
     /// The small programs are in the tests' own program where that is; the stack has those that are no test's.
     pub(super) fn links(self) -> Vec<(&'static str, &'static str)> {
         let known = images::STACK.into_iter().map(|(path, program)| {
-            // programs of their own outside, names of the larger one in the image
-            let is_in_stack = [names::OPERATOR_BINARY, names::RTE_BINARY].contains(&path);
-            (path, if is_in_stack { STACK.1 } else { program })
+            // a program of its own outside, a name of the larger one in the image
+            let is_operator = path == names::OPERATOR_BINARY;
+            (path, if is_operator { STACK.name } else { program })
         });
         let mut links: Vec<_> = match self {
             Self::Stack => known
                 .filter_map(|(path, program)| match (path, program) {
                     ("/pause" | "/bin/sleep" | "/bin/cat" | "/bin/touch", _) => {
-                        Some((path, TOOLS.1))
+                        Some((path, TOOLS.name))
                     }
                     (_, images::HELPER) => None,
                     other => Some(other),
@@ -133,16 +168,16 @@ impl Variant {
                 .collect(),
             Self::Tests | Self::TestsShell => known
                 .map(|(path, program)| match program {
-                    images::HELPER => (path, TESTS.1),
+                    images::HELPER => (path, TESTS.name),
                     program => (path, program),
                 })
                 .chain([
-                    ("/bin/numaresources-testbed", TESTS.1),
-                    ("/bin/pause", TESTS.1),
+                    ("/bin/numaresources-testbed", TESTS.name),
+                    ("/bin/pause", TESTS.name),
                 ])
                 .collect(),
         };
-        links.extend(HELP_DESK.map(|path| (path, STACK.1)));
+        links.extend(HELP_DESK.map(|path| (path, STACK.name)));
         links.retain(|(path, program)| path.strip_prefix("/bin/") != Some(program));
         links
     }
