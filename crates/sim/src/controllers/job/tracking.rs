@@ -149,12 +149,11 @@ impl Controller {
     pub(super) async fn untrack_orphans(&self, key: &ObjectKey) -> Result<(), kube::Error> {
         for pod in self.world.pods.within(&key.namespace) {
             let owner = objects::controller(&pod.metadata);
-            let is_left = match owner {
-                Some(owner) => owner.kind == "Job" && owner.name == key.name,
-                None => {
-                    let jobs = self.world.jobs.within(&key.namespace);
-                    is_tracked(&pod) && !jobs.iter().any(|job| selects(job, &pod))
-                }
+            let is_left = if let Some(owner) = owner {
+                owner.kind == "Job" && owner.name == key.name
+            } else {
+                let jobs = self.world.jobs.within(&key.namespace);
+                is_tracked(&pod) && !jobs.iter().any(|job| selects(job, &pod))
             };
             if is_left {
                 self.untrack(&pod).await?;

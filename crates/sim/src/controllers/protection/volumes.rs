@@ -18,7 +18,7 @@ const PROTECTION: &str = "kubernetes.io/pv-protection";
 
 pub(crate) struct Volumes {
     client: Client,
-    volumes: Arc<Mirror<PersistentVolume>>,
+    mirror: Arc<Mirror<PersistentVolume>>,
     queue: Arc<Queue<ObjectKey>>,
 }
 
@@ -36,7 +36,7 @@ impl Volumes {
             });
         Arc::new(Self {
             client: world.client.clone(),
-            volumes: Arc::clone(&world.volumes),
+            mirror: Arc::clone(&world.volumes),
             queue,
         })
     }
@@ -60,7 +60,7 @@ impl Reconcile for Volumes {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
-        let held = self.volumes.get(key);
+        let held = self.mirror.get(key);
         let Some(volume) = held.filter(|volume| is_free(volume)) else {
             return Ok(());
         };
@@ -72,7 +72,7 @@ impl Reconcile for Volumes {
         let patch = Patch::Merge(without(&*volume, PROTECTION));
         match api.patch(&key.name, &params, &patch).await {
             Ok(written) => {
-                self.volumes.observe(written);
+                self.mirror.observe(written);
                 Ok(())
             }
             Err(error) if objects::code(&error) == 404 => Ok(()),
