@@ -1,6 +1,6 @@
 //! OpenAPI documents: an index, one document of version 3 for each group version, and definitions of version 2.
 //!
-//! Schemas have no descriptions. Operations have what clients need: kind, patch types, parameters.
+//! Schemas of built-in kinds have no descriptions, but the fields that every object has. Operations have what clients need: kind, patch types, parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
