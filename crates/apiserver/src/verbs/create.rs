@@ -100,7 +100,7 @@ impl Request<'_> {
         warnings.extend(validation::warnings::of(self.resource, None, &object));
         let asked = named.ask_policies(state, attempt, Operation::Create, Some(&object));
         warnings.extend(asked.map_err(|failure| failure.after_all(&warnings))?);
-        warnings.extend(extent::check(self.ignored, self.resource, &object)?);
+        warnings.extend(extent::check(self.ignored, self.resource, None, &object)?);
         named.check_name_is_free(state, is_generated)?;
         plugins::charge(state, &attempt, &object, self.dry_run())?;
         let body = if self.dry_run() {

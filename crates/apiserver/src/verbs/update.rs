@@ -10,7 +10,7 @@ use super::deletion::has_finalizers;
 use super::request::{Answer, Request};
 use crate::admission::policies::Operation;
 use crate::admission::validation::{self, custom, meta};
-use crate::admission::{plugins, strategy};
+use crate::admission::{extent, plugins, strategy};
 use crate::failure::{Cause, Failure};
 use crate::objects::apply::keep_times;
 use crate::objects::events;
@@ -170,6 +170,10 @@ impl Request<'_> {
         if self.subresource != "scale" {
             let asked = self.ask_policies(state, attempt, Operation::Update, Some(&object));
             warnings.extend(asked.map_err(|failure| failure.after_all(&warnings))?);
+        }
+        if self.subresource.is_empty() {
+            let told = extent::check(self.ignored, self.resource, Some(before), &object);
+            warnings.extend(told?);
         }
         if plugins::is_resize(&attempt) {
             plugins::charge(state, &attempt, &object, self.dry_run())?;
