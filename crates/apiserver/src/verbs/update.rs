@@ -122,6 +122,7 @@ impl Request<'_> {
         events::to_core_form(self.resource, &mut object);
         self.check_name_and_namespace(&object)?;
         self.check_version(before, &object)?;
+        let marks = meta::deletion_marks(self.resource, before, &object);
         for field in SERVER_METADATA {
             copy(&before["metadata"], &mut object["metadata"], field);
         }
@@ -141,6 +142,7 @@ impl Request<'_> {
         certificates::prepare_update(self.resource, self.subresource, before, &given, &mut object);
         self.tidy(&mut object);
         let mut causes = validation::of_change(self.resource, self.subresource, before, &object);
+        causes.extend(marks);
         causes.extend(custom::validate(
             self.resource,
             self.subresource,
@@ -230,8 +232,10 @@ impl Request<'_> {
                 Some(_) => format!("{}/", self.resource.group),
                 None => String::new(),
             };
+            // a request that is only tried does not come as far as the storage
+            let root = if self.dry_run() { "" } else { "/registry" };
             let why = format!(
-                "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{namespace}{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {known}",
+                "StorageError: invalid object, Code: 4, Key: {root}/{group}{}/{namespace}{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {known}",
                 self.resource.plural, self.name
             );
             return Err(Failure::conflict(&self.subject(), &why));
