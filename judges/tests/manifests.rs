@@ -1,19 +1,27 @@
 //! Compares the embedded API server with a real one on generated manifests: what is valid, and why the rest is not.
 
+use std::time::SystemTime;
+
 use judges::manifests::{self, Judge, Known};
 
 /// How many manifests a run compares.
 const COUNT: usize = 200;
 
-/// Decides which ones, unless the variable `NUMARESOURCES_SEED` does. It is the same in each run until all manifests
-/// were compared: others may show a difference that is not listed.
-const SEED: u64 = 1;
+/// Returns what decides which ones: another number in each run, because all that can be drawn were compared. The variable `NUMARESOURCES_SEED`
+/// repeats a run.
+fn seed() -> u64 {
+    let given = std::env::var("NUMARESOURCES_SEED").ok();
+    let clock = || {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        now.unwrap().as_secs() % 1_000_000
+    };
+    given.map_or_else(clock, |seed| seed.parse().unwrap())
+}
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: the Kubernetes programs"]
 async fn the_embedded_server_judges_200_manifests_as_a_real_one_does() {
-    let given = std::env::var("NUMARESOURCES_SEED").ok();
-    let seed = given.map_or(SEED, |seed| seed.parse().unwrap());
+    let seed = seed();
     println!("NUMARESOURCES_SEED={seed} repeats this run");
     let documents = manifests::documents().unwrap();
     let cases = manifests::drawn(&documents, COUNT, seed);

@@ -16,6 +16,7 @@ mod eviction;
 mod occurrences;
 mod patch;
 mod read;
+mod repeated;
 mod request;
 pub(crate) mod reviews;
 mod scale;

@@ -110,6 +110,7 @@ pub fn start(client: Client, options: Options) -> Controllers {
     let cron_jobs = cron_job::Controller::new(&world);
     let certificates = certificates::Controller::new(&world, signer);
     let protection = protection::Controller::new(&world);
+    let volumes = protection::Volumes::new(&world);
     let stateful_sets = stateful_set::Controller::new(&world);
     let quotas = quota::Controller::new(&world, &garbage);
     let namespace_deletion = namespace_deletion::Controller::new(&world, &garbage);
@@ -129,6 +130,7 @@ pub fn start(client: Client, options: Options) -> Controllers {
     run(&mut tasks, &world, reconcile::run(cron_jobs));
     run(&mut tasks, &world, reconcile::run(quotas));
     run(&mut tasks, &world, reconcile::run(protection));
+    run(&mut tasks, &world, reconcile::run(volumes));
     run(&mut tasks, &world, reconcile::run(certificates));
     run(&mut tasks, &world, garbage.run());
     Controllers { tasks }

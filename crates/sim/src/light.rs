@@ -1,7 +1,7 @@
 //! Light nodes: thousands of Node objects without kubelets, for tests at scale.
 //!
-//! They look alive to a cluster: their leases are renewed, and pods that are bound to them run at once and vanish when they are deleted.
-//! One task with one watch runs the pods, and one paced task renews the leases. They work through any client, of the embedded API server or
+//! They look alive to a cluster: their leases are renewed, and pods that are bound to them run at once and end within a second when they are
+//! deleted. One task with one watch runs the pods, and one paced task renews the leases. They work through any client, of the embedded API server or
 //! of a real one.
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,18 +15,21 @@ use cluster_spec::kubernetes::KUBERNETES_VERSION;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// Label of every light node; its value is the prefix of the names.
 pub const LABEL: &str = "numaresources-testbed/light";
 /// Largest number of concurrent requests.
 const MAX_CONCURRENT: usize = 32;
+/// What a deleted pod takes to end. A real one takes about as long if its processes obey, and clients may rely on seeing it end.
+const ENDING: Duration = Duration::from_secs(1);
 /// Namespace of the nodes' leases.
 const LEASES: &str = "kube-node-lease";
 /// Taint that admission gives to a new node until a controller finds it ready.
@@ -323,38 +326,72 @@ async fn run_pods(client: Client, spec: Arc<LightSpec>) {
         .map(|number| (spec.name(number), number))
         .collect();
     let bound = watcher::Config::default().fields("spec.nodeName!=");
-    watcher(Api::<Pod>::all(client.clone()), bound)
+    let (leaving, deleted) = tokio::sync::mpsc::unbounded_channel();
+    let running = watcher(Api::<Pod>::all(client.clone()), bound)
         .default_backoff()
         .applied_objects()
         .filter_map(|pod| std::future::ready(pod.ok()))
         .for_each_concurrent(MAX_CONCURRENT, |pod| {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
             let number = node.and_then(|node| numbers.get(node)).copied();
-            let client = client.clone();
+            let (client, leaving) = (client.clone(), leaving.clone());
             async move {
-                if let Some(number) = number
-                    && let Err(error) = advance(client, &pod, &address(number)).await
-                {
-                    tracing::warn!(pod = pod.name_any(), %error, "Pod on a light node was not advanced");
+                let Some(number) = number else {
+                    return;
+                };
+                if pod.metadata.deletion_timestamp.is_some() {
+                    // the receiver lives as long as this task
+                    let _ = leaving.send((Instant::now() + ENDING, pod.metadata));
+                } else {
+                    let advanced = advance(client, &pod, &address(number)).await;
+                    tell(&pod.name_any(), advanced);
                 }
             }
-        })
-        .await;
+        });
+    // the pods come in the order in which they end, so that none waits for another one
+    let ends = futures::stream::unfold(deleted, async |mut deleted| {
+        let next = deleted.recv().await?;
+        Some((next, deleted))
+    });
+    let ending = ends.for_each_concurrent(MAX_CONCURRENT, |(at, pod)| {
+        let client = client.clone();
+        async move {
+            tokio::time::sleep_until(at).await;
+            tell(
+                pod.name.as_deref().unwrap_or_default(),
+                end(client, &pod).await,
+            );
+        }
+    });
+    tokio::join!(running, ending);
 }
 
-/// Advances a pod by one step: to Running, to what its specification has become, or to its removal.
+/// Logs why a pod is not as far as it should be.
+fn tell(pod: &str, done: kube::Result<()>) {
+    if let Err(error) = done {
+        tracing::warn!(pod, %error, "Pod on a light node was not advanced");
+    }
+}
+
+/// Removes a pod that has ended.
+async fn end(client: Client, pod: &ObjectMeta) -> kube::Result<()> {
+    let namespace = pod.namespace.as_deref().unwrap_or_default();
+    let pods: Api<Pod> = Api::namespaced(client, namespace);
+    // The precondition protects a new pod that has the same name.
+    let same = Preconditions {
+        uid: pod.uid.clone(),
+        resource_version: None,
+    };
+    let at_once = DeleteParams::default().grace_period(0).preconditions(same);
+    let name = pod.name.as_deref().unwrap_or_default();
+    unless_changed(pods.delete(name, &at_once).await.map(drop))
+}
+
+/// Advances a pod by one step: to Running, or to what its specification has become.
 async fn advance(client: Client, pod: &Pod, host: &str) -> kube::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
     let name = pod.name_any();
-    let done = if pod.metadata.deletion_timestamp.is_some() {
-        // The precondition protects a new pod that has the same name.
-        let same = Preconditions {
-            uid: pod.metadata.uid.clone(),
-            resource_version: None,
-        };
-        let at_once = DeleteParams::default().grace_period(0).preconditions(same);
-        pods.delete(&name, &at_once).await.map(drop)
-    } else if phase(pod) == "Pending" {
+    let done = if phase(pod) == "Pending" {
         let running = Patch::Merge(running(pod, host));
         let params = PatchParams::default();
         pods.patch_status(&name, &params, &running).await.map(drop)
@@ -368,6 +405,10 @@ async fn advance(client: Client, pod: &Pod, host: &str) -> kube::Result<()> {
     } else {
         Ok(())
     };
+    unless_changed(done)
+}
+
+fn unless_changed(done: kube::Result<()>) -> kube::Result<()> {
     match done {
         // The pod changed meanwhile; the next event handles it.
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),

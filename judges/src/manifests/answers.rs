@@ -20,6 +20,11 @@ static VARYING: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
             "<time>",
         ),
         (r#"(resourceVersion"?: ?"?)\d+"#, "$1<version>"),
+        // ports of nodes, which each server draws
+        (
+            r"(?i)(nodePort:? (?:Duplicate value: |\{\w+ )?)\d+",
+            "$1<port>",
+        ),
         (r"\b10\.96\.\d+\.\d+\b", "<address>"),
         // addresses in memory, which Go writes of pointers
         (r"0x[0-9a-f]{8,}", "<pointer>"),

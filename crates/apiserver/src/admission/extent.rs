@@ -71,18 +71,22 @@ impl Row {
     }
 }
 
-/// Returns the warnings about what is ignored of an object, or refuses it. Custom objects are nobody's business here.
+/// Returns the warnings about what is ignored of an object, or refuses it. Of a change only that is told which was not ignored `before`. Custom
+/// objects are nobody's business here.
 pub(crate) fn check(
     ignored: Ignored,
     resource: &Resource,
+    before: Option<&Value>,
     object: &Value,
 ) -> Result<Vec<String>, Failure> {
     if ignored == Ignored::Stored || resource.custom.is_some() {
         return Ok(Vec::new());
     }
     let rows = EXTENT.ignored.iter();
+    let is_new = |row: &&Row| !before.is_some_and(|before| row.is_about(resource, before));
     let messages: Vec<String> = rows
         .filter(|row| row.is_about(resource, object))
+        .filter(is_new)
         .map(Row::message)
         .collect();
     match messages.first() {
@@ -110,9 +114,29 @@ mod tests {
     use crate::registry::built_in;
 
     fn warnings(ignored: Ignored, storage: &str, object: &Value) -> Result<Vec<String>, String> {
+        check(ignored, resource(storage), None, object).map_err(|failure| failure.message)
+    }
+
+    fn resource(storage: &str) -> &'static Resource {
         let mut known = built_in().ordered.iter();
-        let resource = known.find(|resource| resource.storage == storage).unwrap();
-        check(ignored, resource, object).map_err(|failure| failure.message)
+        known.find(|resource| resource.storage == storage).unwrap()
+    }
+
+    #[test]
+    fn of_a_change_only_what_it_adds_is_told() {
+        let of = |strategy: &str| json!({"spec": {"conversion": {"strategy": strategy}}});
+        let (none, webhook) = (of("None"), of("Webhook"));
+        let told = |before: &Value, object: &Value| {
+            let storage = "customresourcedefinitions.apiextensions.k8s.io";
+            let told = check(Ignored::Warned, resource(storage), Some(before), object);
+            told.map_err(|failure| failure.message).unwrap().len()
+        };
+        assert_eq!(told(&none, &webhook), 1);
+        assert_eq!(told(&webhook, &webhook), 0);
+        assert_eq!(told(&webhook, &none), 0);
+        let claims = resource("persistentvolumeclaims");
+        let changed = check(Ignored::Refused, claims, Some(&none), &webhook);
+        assert!(changed.is_ok_and(|told| told.is_empty()));
     }
 
     #[rstest]
@@ -121,6 +145,9 @@ mod tests {
     #[case::a_pod("pods", json!({"spec": {}}), None)]
     #[case::a_token("secrets", json!({"type": "kubernetes.io/service-account-token"}),
         Some("the embedded cluster ignores type=\"kubernetes.io/service-account-token\" of secrets: no controller adds a token"))]
+    #[case::a_conversion("customresourcedefinitions.apiextensions.k8s.io", json!({"spec": {"conversion": {"strategy": "Webhook"}}}),
+        Some("the embedded cluster ignores spec.conversion.strategy=\"Webhook\" of customresourcedefinitions.apiextensions.k8s.io: objects keep their fields in every version and only their version is changed"))]
+    #[case::no_conversion("customresourcedefinitions.apiextensions.k8s.io", json!({"spec": {"conversion": {"strategy": "None"}}}), None)]
     #[case::another_secret("secrets", json!({"type": "Opaque"}), None)]
     #[case::an_autoscaler("horizontalpodautoscalers.autoscaling", json!({}),
         Some("the embedded cluster ignores horizontalpodautoscalers.autoscaling: no controller scales"))]

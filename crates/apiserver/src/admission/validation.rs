@@ -144,6 +144,9 @@ fn changed_contents(resource: &Resource, before: &Value, object: &Value, causes:
         "persistentvolumeclaims" => {
             return claims::changed(&before["spec"], &object["spec"], causes);
         }
+        "endpointslices.discovery.k8s.io" => {
+            return endpoints::changed_slice(before, object, causes);
+        }
         _ => contents(resource, object, causes),
     }
     match resource.storage.as_str() {

@@ -204,6 +204,17 @@ fn custom_subresources(version: &Value, group: &str, kind: &str) -> Vec<Subresou
     list
 }
 
+/// What Kubernetes says of the fields that every object has, for `kubectl explain`.
+const CONVENTIONS: &str =
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values.";
+const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase.";
+const METADATA: &str = "Standard object's metadata.";
+
+fn description(text: &str, heading: &str) -> String {
+    format!("{text} More info: {CONVENTIONS}#{heading}")
+}
+
 /// Returns a custom resource's schema with the fields that every object has.
 fn with_meta(raw: &Value) -> Value {
     let mut schema = raw.clone();
@@ -215,9 +226,37 @@ fn with_meta(raw: &Value) -> Value {
             .or_insert_with(|| Value::Object(Map::new()))
     });
     if let Some(Value::Object(fields)) = fields {
-        fields.insert("metadata".into(), json!({"$ref": OBJECT_META}));
-        fields.insert("apiVersion".into(), json!({"type": "string"}));
-        fields.insert("kind".into(), json!({"type": "string"}));
+        let explained = |mut field: Value, text: &str, heading: &str| {
+            field["description"] = json!(description(text, heading));
+            field
+        };
+        let (reference, string) = (json!({"$ref": OBJECT_META}), json!({"type": "string"}));
+        fields.insert(
+            "metadata".into(),
+            explained(reference, METADATA, "metadata"),
+        );
+        let version = explained(string.clone(), API_VERSION, "resources");
+        fields.insert("apiVersion".into(), version);
+        fields.insert("kind".into(), explained(string, KIND, "types-kinds"));
     }
     schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_that_every_object_has_are_explained() {
+        let schema = with_meta(
+            &json!({"type": "object", "description": "own", "properties": {
+            "kind": {"type": "string", "description": "of the user"}}}),
+        );
+        let explained = |field: &str| text(&schema["properties"][field]["description"]);
+        assert!(explained("apiVersion").starts_with("APIVersion defines"));
+        assert!(explained("kind").starts_with("Kind is"));
+        assert!(explained("metadata").starts_with("Standard object's metadata. More info: "));
+        assert_eq!(schema["properties"]["metadata"]["$ref"], OBJECT_META);
+        assert_eq!(schema["description"], "own");
+    }
 }

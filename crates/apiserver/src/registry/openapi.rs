@@ -1,6 +1,6 @@
 //! OpenAPI documents: an index, one document of version 3 for each group version, and definitions of version 2.
 //!
-//! Schemas have no descriptions. Operations have what clients need: kind, patch types, parameters.
+//! Schemas of built-in kinds have no descriptions, but the fields that every object has. Operations have what clients need: kind, patch types, parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,7 @@ use super::table::Table;
 use crate::schema;
 
 mod operations;
+mod version_2;
 
 const REFERENCE: &str = "$ref";
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
@@ -104,7 +105,8 @@ pub(crate) fn version_2(table: &Table) -> Value {
         .collect();
     for resource in table.ordered.iter().filter(|one| one.custom.is_some()) {
         let name = schema_name(resource);
-        let schema = with_kind(renamed(resource.schema().raw(), "#/definitions/"), resource);
+        let reduced = version_2::root(resource.schema().raw());
+        let schema = with_kind(renamed(&reduced, "#/definitions/"), resource);
         definitions.insert(name, schema);
     }
     json!({

@@ -250,6 +250,7 @@ fn go_type(schema: Node<'_>) -> String {
         ("boolean", _) => "bool".to_owned(),
         ("integer", "") => "int64".to_owned(),
         ("integer", format) => format.to_owned(),
+        ("number", _) => "float64".to_owned(),
         ("string", "byte") => "[]uint8".to_owned(),
         ("array", _) => schema.items().map_or_else(
             || "array".to_owned(),

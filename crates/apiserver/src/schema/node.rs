@@ -1,4 +1,4 @@
-//! Structural schemas: those of the built-in kinds, as a real server publishes them (without descriptions), and those of
+//! Structural schemas: those of the built-in kinds, as a real server publishes them (almost without descriptions), and those of
 //! `CustomResourceDefinition`s. Field validation, pruning, patches and apply all read schemas through this module.
 
 use std::sync::LazyLock;

@@ -188,22 +188,28 @@ fn without_rules(schema: &Value) -> Value {
 
 /// Returns the cause for a violated rule; `path` is the path of the value.
 fn cause(error: &ValidationError, written: &[Value], path: &str, value: &Value) -> Cause {
-    let field = match format!("{path}{}", error.field_path) {
+    let is_broken = error.kind != ErrorKind::ValidationFailure;
+    // only a rule that was evaluated says which field is wrong
+    let inner = if is_broken { "" } else { &*error.field_path };
+    let field = match format!("{path}{inner}") {
         field if field.is_empty() => NO_PATH.to_owned(),
         field => field.trim_start_matches('.').to_owned(),
     };
-    let rule = written
+    let whole = written
         .iter()
-        .find(|rule| runnable(rule)["rule"] == error.rule.as_str())
-        .and_then(|rule| rule["rule"].as_str())
-        .unwrap_or(&error.rule);
-    if error.kind != ErrorKind::ValidationFailure {
+        .find(|rule| runnable(rule)["rule"] == error.rule.as_str());
+    let written_rule = whole.and_then(|rule| rule["rule"].as_str());
+    let written_rule = written_rule.unwrap_or(&error.rule);
+    if is_broken {
+        let message = whole.and_then(|rule| rule["message"].as_str());
+        let rule = message.map(str::trim).filter(|text| !text.is_empty());
+        let rule = rule.unwrap_or_else(|| written_rule.trim());
         let why = std::error::Error::source(error)
             .map_or_else(|| error.message.clone(), ToString::to_string);
         let text = format!("{} evaluating rule: {rule}", go_error(&why));
         return Cause::invalid(field, &Value::from(kind_of(value)), &text);
     }
-    let message = error.message.replace(&error.rule, rule);
+    let message = error.message.replace(&error.rule, written_rule);
     match error.reason.as_deref() {
         Some("FieldValueForbidden") => Cause::forbidden(field, &message),
         Some("FieldValueRequired") => Cause::required(field, &message),
@@ -294,6 +300,12 @@ mod tests {
             [
                 "spec: Invalid value: failed rule: self.a >= oldSelf.a",
                 "spec.j: Invalid value: \"y\": immutable"
+            ]
+        );
+        assert_eq!(
+            broken(None, &spec(json!({"b": 1}))),
+            [
+                "spec: Invalid value: \"object\": no such key: a evaluating rule: a must not exceed b"
             ]
         );
         assert!(broken(Some(&before), &before).is_empty());

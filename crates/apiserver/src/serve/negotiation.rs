@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::objects::views::View;
 use crate::registry::Resource;
+use crate::verbs::reviews;
 
 /// Returns whether YAML is the first supported format that a client accepts.
 pub(super) fn wants_yaml(accept: &str) -> bool {
@@ -14,7 +15,20 @@ pub(super) fn wants_yaml(accept: &str) -> bool {
     first.is_some_and(|clause| clause.trim().starts_with("application/yaml"))
 }
 
-/// Returns the view that a request asks for.
+/// Returns what a client accepts beside tables. If that is nothing, it is a type that no server has.
+fn without_tables(accept: &str) -> String {
+    let clauses = accept.split(',');
+    let left: Vec<&str> = clauses
+        .filter(|clause| !clause.contains("as=Table"))
+        .collect();
+    if left.is_empty() {
+        "application/json;as=None".to_owned()
+    } else {
+        left.join(",")
+    }
+}
+
+/// Returns the view that a request asks for. Answers to reviews are never tables.
 pub(super) fn negotiate(
     accept: &str,
     include: &str,
@@ -22,6 +36,13 @@ pub(super) fn negotiate(
     verb: &str,
 ) -> Result<View, Failure> {
     let is_custom = resource.custom.is_some();
+    let other;
+    let accept = if reviews::is_review(&resource.storage) {
+        other = without_tables(accept);
+        other.as_str()
+    } else {
+        accept
+    };
     let view = View::negotiate(accept, include).filter(|_| is_custom || accept != "application/*");
     let Some(view) = view else {
         // for built-in kinds, the outer layer of a real server checks the media type only

@@ -62,6 +62,19 @@ pub(super) fn kubernetes_service(store: &Store, address: SocketAddr) {
         "metadata": {
             "name": "kubernetes", "uid": uuid::Uuid::new_v4().to_string(),
             "creationTimestamp": now,
+            "managedFields": [
+                {
+                    "apiVersion": "networking.k8s.io/v1", "fieldsType": "FieldsV1", "operation": "Apply", "time": now,
+                    "manager": "kubernetes-service-cidr-controller", "subresource": "status",
+                    "fieldsV1": {"f:status": {"f:conditions": {"k:{\"type\":\"Ready\"}": {
+                        ".": {}, "f:lastTransitionTime": {}, "f:message": {}, "f:status": {}, "f:type": {},
+                    }}}},
+                },
+                {
+                    "apiVersion": "networking.k8s.io/v1", "fieldsType": "FieldsV1", "operation": "Update", "time": now,
+                    "manager": "kube-apiserver", "fieldsV1": {"f:spec": {"f:cidrs": {}}},
+                },
+            ],
         },
         "spec": {"cidrs": [service_range()]},
         "status": {"conditions": [{

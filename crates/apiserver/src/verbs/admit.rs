@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::occurrences;
+use super::repeated::repeated_key;
 use super::request::Request;
 use crate::admission::attempt::Attempt;
 use crate::admission::policies::{self, Operation, Options, Review};
@@ -76,6 +77,7 @@ impl Request<'_> {
                 )));
             }
             "Ignore" => warnings.clear(),
+            _ if self.applies() => warnings.extend(repeated_key(self.body)),
             _ => {}
         }
         if !custom {

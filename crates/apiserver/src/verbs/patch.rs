@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::body::{go_json_error, go_type, go_yaml_error};
 use super::create::CreatedBy;
+use super::repeated::repeated_key;
 use super::request::{Answer, Request};
 use crate::access::target::is_true;
 use crate::failure::{Cause, Failure, Subject};
@@ -222,6 +223,14 @@ impl Request<'_> {
                 go_yaml_error(&error)
             ))
         })?;
+        if self.parameter("fieldValidation") == "Strict"
+            && let Some(problem) = repeated_key(self.body)
+        {
+            let message = format!(
+                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {problem}"
+            );
+            return Err(Failure::bad_request(message));
+        }
         self.check_applied(&configuration)?;
         let force = is_true(self.parameter("force"));
         let now = now();

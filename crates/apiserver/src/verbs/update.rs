@@ -10,7 +10,7 @@ use super::deletion::has_finalizers;
 use super::request::{Answer, Request};
 use crate::admission::policies::Operation;
 use crate::admission::validation::{self, custom, meta};
-use crate::admission::{plugins, strategy};
+use crate::admission::{extent, plugins, strategy};
 use crate::failure::{Cause, Failure};
 use crate::objects::apply::keep_times;
 use crate::objects::events;
@@ -122,6 +122,7 @@ impl Request<'_> {
         events::to_core_form(self.resource, &mut object);
         self.check_name_and_namespace(&object)?;
         self.check_version(before, &object)?;
+        let marks = meta::deletion_marks(self.resource, before, &object);
         for field in SERVER_METADATA {
             copy(&before["metadata"], &mut object["metadata"], field);
         }
@@ -141,6 +142,7 @@ impl Request<'_> {
         certificates::prepare_update(self.resource, self.subresource, before, &given, &mut object);
         self.tidy(&mut object);
         let mut causes = validation::of_change(self.resource, self.subresource, before, &object);
+        causes.extend(marks);
         causes.extend(custom::validate(
             self.resource,
             self.subresource,
@@ -170,6 +172,10 @@ impl Request<'_> {
         if self.subresource != "scale" {
             let asked = self.ask_policies(state, attempt, Operation::Update, Some(&object));
             warnings.extend(asked.map_err(|failure| failure.after_all(&warnings))?);
+        }
+        if self.subresource.is_empty() {
+            let told = extent::check(self.ignored, self.resource, Some(before), &object);
+            warnings.extend(told?);
         }
         if plugins::is_resize(&attempt) {
             plugins::charge(state, &attempt, &object, self.dry_run())?;
@@ -226,8 +232,10 @@ impl Request<'_> {
                 Some(_) => format!("{}/", self.resource.group),
                 None => String::new(),
             };
+            // a request that is only tried does not come as far as the storage
+            let root = if self.dry_run() { "" } else { "/registry" };
             let why = format!(
-                "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{namespace}{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {known}",
+                "StorageError: invalid object, Code: 4, Key: {root}/{group}{}/{namespace}{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {known}",
                 self.resource.plural, self.name
             );
             return Err(Failure::conflict(&self.subject(), &why));

@@ -5,15 +5,13 @@ mod shape;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{
-    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service, ServicePort,
-};
+use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DeleteParams;
 
 use self::mirroring::MIRROR_MANAGER;
-use self::shape::{address, hostname, number, slice, target};
+use self::shape::{address, slices, subsets};
 use super::events::Recorder;
 use super::mirror::ObjectKey;
 use super::objects::{self, SERVICE_NAME};
@@ -57,17 +55,18 @@ impl Controller {
         });
         let endpoints = Arc::clone(&world.endpoints);
         let slices = Arc::clone(&world.slices);
-        // what this controller writes for a service with a selector is no news
+        // what this controller writes for a service with a selector is no news, but what somebody deletes has to come again
         let (own, all) = (Arc::clone(&queue), Arc::clone(&services));
-        let tell = Arc::new(move |key: ObjectKey| {
-            if all.get(&key).is_some_and(|service| !has_selector(&service)) {
+        let tell = Arc::new(move |key: ObjectKey, is_gone: bool| {
+            let service = all.get(&key);
+            if service.is_some_and(|service| is_gone || !has_selector(&service)) {
                 own.add(key);
             }
         });
         let own = Arc::clone(&tell);
         endpoints.listen(move |before: Option<&Arc<Endpoints>>, after| {
             if let Some(endpoints) = after.or(before) {
-                own(ObjectKey::of(&endpoints.metadata));
+                own(ObjectKey::of(&endpoints.metadata), after.is_none());
             }
         });
         slices.listen(move |before: Option<&Arc<EndpointSlice>>, after| {
@@ -75,8 +74,11 @@ impl Controller {
                 return;
             };
             let service = objects::labels(&**slice).get(SERVICE_NAME);
-            if let Some(service) = service.filter(|_| is_managed_by(slice, MIRROR_MANAGER)) {
-                tell(ObjectKey::new(objects::namespace(&**slice), service));
+            let is_ours = is_managed_by(slice, MIRROR_MANAGER)
+                || after.is_none() && is_managed_by(slice, SLICE_MANAGER);
+            if let Some(service) = service.filter(|_| is_ours) {
+                let key = ObjectKey::new(objects::namespace(&**slice), service);
+                tell(key, after.is_none());
             }
         });
         Arc::new(Self {
@@ -133,38 +135,60 @@ impl Reconcile for Controller {
         let ports = spec.ports.unwrap_or_default();
         let headless = spec.cluster_ip.as_deref() == Some("None");
         let published = spec.publish_not_ready_addresses == Some(true);
-        self.write_slice(&service, &pods, &ports, headless, published, &held)
-            .await?;
-        self.write_endpoints(&service, &pods, &ports, headless, published)
-            .await
+        let wanted = slices(&service, &pods, &ports, headless, published);
+        self.write_slices(&service, wanted, &held).await?;
+        let subsets = subsets(&service, &pods, &ports, published);
+        self.write_endpoints(&service, subsets, headless).await
     }
 }
 
 impl Controller {
-    /// Writes the slice of a service, if it differs from the one that is there.
-    async fn write_slice(
+    /// Writes the slices of a service that differ from those that are there.
+    async fn write_slices(
         &self,
-        service: &Arc<Service>,
-        pods: &[Arc<Pod>],
-        ports: &[ServicePort],
-        headless: bool,
-        published: bool,
+        service: &Service,
+        wanted: Vec<EndpointSlice>,
         held: &[Arc<EndpointSlice>],
     ) -> Result<(), kube::Error> {
-        let mut wanted = slice(service, pods, ports, headless, published);
-        let namespace = objects::namespace(&**service);
-        let owned = held
-            .iter()
-            .find(|slice| objects::controlled_by(&slice.metadata, objects::uid(&**service)));
-        let Some(slice) = owned else {
-            return ignore_terminating(
-                self.world
+        let uid = objects::uid(service);
+        let is_owned = |slice: &&Arc<EndpointSlice>| objects::controlled_by(&slice.metadata, uid);
+        let mut held: Vec<&Arc<EndpointSlice>> = held.iter().filter(is_owned).collect();
+        let ports = |slice: &EndpointSlice| slice.ports.clone().unwrap_or_default();
+        let mut rest = Vec::new();
+        // a slice keeps its ports where it can, so that pods do not move between slices
+        for slice in wanted {
+            let at = held.iter().position(|held| ports(held) == ports(&slice));
+            match at {
+                Some(at) => self.write_slice(held.swap_remove(at), slice).await?,
+                None => rest.push(slice),
+            }
+        }
+        for slice in rest {
+            if let Some(held) = held.pop() {
+                self.write_slice(held, slice).await?;
+            } else {
+                let made = self
+                    .world
                     .slices
-                    .create(namespace, &wanted)
-                    .await
-                    .map(|_| ()),
-            );
-        };
+                    .create(objects::namespace(service), &slice);
+                ignore_terminating(made.await.map(drop))?;
+            }
+        }
+        for slice in held {
+            self.world
+                .slices
+                .delete(slice, &DeleteParams::default())
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a slice what it should be, if it is not.
+    async fn write_slice(
+        &self,
+        slice: &EndpointSlice,
+        mut wanted: EndpointSlice,
+    ) -> Result<(), kube::Error> {
         let same = slice.endpoints == wanted.endpoints
             && slice.ports.clone().unwrap_or_default() == wanted.ports.clone().unwrap_or_default()
             && slice.metadata.labels == wanted.metadata.labels;
@@ -185,10 +209,8 @@ impl Controller {
     async fn write_endpoints(
         &self,
         service: &Arc<Service>,
-        pods: &[Arc<Pod>],
-        ports: &[ServicePort],
+        subsets: Vec<EndpointSubset>,
         headless: bool,
-        published: bool,
     ) -> Result<(), kube::Error> {
         let mut labels = objects::labels(&**service).clone();
         labels.insert(
@@ -198,40 +220,6 @@ impl Controller {
         if headless {
             labels.insert(HEADLESS.to_owned(), String::new());
         }
-        let to_address = |pod: &Arc<Pod>| {
-            Some(EndpointAddress {
-                ip: address(pod)?.to_owned(),
-                node_name: objects::node_of(pod).map(str::to_owned),
-                target_ref: Some(target(pod)),
-                hostname: hostname(service, pod),
-            })
-        };
-        let staying = pods
-            .iter()
-            .filter(|pod| published || !objects::deleting(&***pod));
-        let (ready, waiting): (Vec<_>, Vec<_>) =
-            staying.partition(|pod| objects::ready(pod) || published);
-        let list = |pods: Vec<&Arc<Pod>>| -> Option<Vec<EndpointAddress>> {
-            Some(pods.into_iter().filter_map(to_address).collect())
-                .filter(|list: &Vec<_>| !list.is_empty())
-        };
-        let ports: Vec<EndpointPort> = ports
-            .iter()
-            .filter_map(|port| {
-                Some(EndpointPort {
-                    name: port.name.clone(),
-                    port: number(port, pods)?,
-                    protocol: Some(port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
-                    app_protocol: port.app_protocol.clone(),
-                })
-            })
-            .collect();
-        let subset = EndpointSubset {
-            addresses: list(ready),
-            not_ready_addresses: list(waiting),
-            ports: Some(ports).filter(|list| !list.is_empty()),
-        };
-        let empty = subset.addresses.is_none() && subset.not_ready_addresses.is_none();
         let wanted = Endpoints {
             metadata: ObjectMeta {
                 name: service.metadata.name.clone(),
@@ -239,7 +227,7 @@ impl Controller {
                 labels: Some(labels),
                 ..ObjectMeta::default()
             },
-            subsets: (!empty).then(|| vec![subset]),
+            subsets: Some(subsets).filter(|list| !list.is_empty()),
         };
         let Some(held) = self.world.endpoints.get(&ObjectKey::of(&service.metadata)) else {
             let namespace = objects::namespace(&**service);

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use parking_lot::Mutex;
 
@@ -27,13 +28,13 @@ use self::backoff::Backoff;
 pub(super) use self::conditions::ended_as;
 use self::conditions::{finished, suspension};
 use self::verdict::{completion, verdict};
-use self::view::View;
+use self::view::{TRACKING, View};
 use super::events::Recorder;
 use super::mirror::ObjectKey;
 use super::queue::Queue;
 use super::reconcile::Reconcile;
 use super::world::World;
-use super::{objects, pods};
+use super::{objects, pods, selectors};
 
 pub(crate) struct Controller {
     world: Arc<World>,
@@ -52,18 +53,26 @@ impl Controller {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
         let jobs = Arc::clone(&world.jobs);
         let own = Arc::clone(&queue);
-        jobs.listen(move |_, after: Option<&Arc<Job>>| {
-            if let Some(job) = after {
+        jobs.listen(move |before: Option<&Arc<Job>>, after| {
+            if let Some(job) = after.or(before) {
                 own.add(ObjectKey::of(&job.metadata));
             }
         });
         let own = Arc::clone(&queue);
         world.pods.listen(move |before, after| {
             for pod in [before, after].into_iter().flatten() {
-                if let Some(owner) = objects::controller(&pod.metadata)
-                    && owner.kind == "Job"
-                {
-                    own.add(ObjectKey::new(objects::namespace(&**pod), &owner.name));
+                let namespace = objects::namespace(&**pod);
+                match objects::controller(&pod.metadata) {
+                    Some(owner) if owner.kind == "Job" => {
+                        own.add(ObjectKey::new(namespace, &owner.name));
+                    }
+                    Some(_) => {}
+                    None => {
+                        let all = jobs.within(namespace).into_iter();
+                        for job in all.filter(|job| selects(job, pod)) {
+                            own.add(ObjectKey::of(&job.metadata));
+                        }
+                    }
                 }
             }
         });
@@ -108,7 +117,9 @@ impl Reconcile for Controller {
         if status.start_time.is_none() && !suspended {
             status.start_time = Some(objects::now());
         }
-        let pods = self.world.pods.indexed(objects::uid(&job));
+        let selector = spec.selector.clone().unwrap_or_default();
+        let (all, mark) = (&self.world.pods, Some(TRACKING));
+        let pods = pods::claim_marked(all, &job, &selector, |_| true, mark).await?;
         let view = View::new(&job, &status, pods);
         let mut counts = view.counts;
         let mut verdict = verdict(&job, &status, &view);
@@ -206,6 +217,13 @@ impl Controller {
             }
         }
     }
+}
+
+/// Returns whether a job would take a pod that nobody controls.
+fn selects(job: &Job, pod: &Pod) -> bool {
+    let selector = job.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    let selector = selector.filter(|selector| !selectors::is_empty(selector));
+    selector.is_some_and(|selector| selectors::selects(selector, objects::labels(pod)))
 }
 
 fn nonzero(number: i32) -> Option<i32> {

@@ -122,12 +122,27 @@ where
     K: Kind + Resource<Scope = NamespaceResourceScope>,
     O: Kind,
 {
+    claim_marked(mirror, owner, selector, may_adopt, None).await
+}
+
+/// Does what [`claim`] does. Objects have the finalizer as long as the owner has them.
+pub(crate) async fn claim_marked<K, O>(
+    mirror: &Mirror<K>,
+    owner: &O,
+    selector: &LabelSelector,
+    may_adopt: impl Fn(&K) -> bool,
+    finalizer: Option<&str>,
+) -> Result<Vec<Arc<K>>, kube::Error>
+where
+    K: Kind + Resource<Scope = NamespaceResourceScope>,
+    O: Kind,
+{
     let mut claimed = Vec::new();
     for object in mirror.indexed(objects::uid(owner)) {
         if selectors::selects(selector, objects::labels(&*object)) {
             claimed.push(object);
         } else if !objects::deleting(owner) {
-            release(mirror, owner, &object).await?;
+            release(mirror, owner, &object, finalizer).await?;
         }
     }
     if objects::deleting(owner) || selectors::is_empty(selector) {
@@ -142,10 +157,13 @@ where
         }
         let mut owners = orphan.meta().owner_references.clone().unwrap_or_default();
         owners.push(objects::control(owner));
-        match mirror
-            .patch(&orphan, &owners_patch(&*orphan, &owners))
-            .await
-        {
+        let mut patch = owners_patch(&*orphan, &owners);
+        if let Some(finalizer) = finalizer {
+            let mut marks = without(&*orphan, finalizer);
+            marks.push(finalizer);
+            patch["metadata"]["finalizers"] = json!(marks);
+        }
+        match mirror.patch(&orphan, &patch).await {
             Ok(adopted) => claimed.push(adopted),
             Err(error) if objects::code(&error) == 404 => {}
             Err(error) => return Err(error),
@@ -154,20 +172,34 @@ where
     Ok(claimed)
 }
 
-async fn release<K, O>(mirror: &Mirror<K>, owner: &O, object: &Arc<K>) -> Result<(), kube::Error>
+async fn release<K, O>(
+    mirror: &Mirror<K>,
+    owner: &O,
+    object: &Arc<K>,
+    finalizer: Option<&str>,
+) -> Result<(), kube::Error>
 where
     K: Kind + Resource<Scope = NamespaceResourceScope>,
     O: Kind,
 {
     let mut owners = object.meta().owner_references.clone().unwrap_or_default();
     owners.retain(|reference| reference.uid != objects::uid(owner));
-    match mirror
-        .patch(object, &owners_patch(&**object, &owners))
-        .await
-    {
+    let mut patch = owners_patch(&**object, &owners);
+    if let Some(finalizer) = finalizer {
+        patch["metadata"]["finalizers"] = json!(without(&**object, finalizer));
+    }
+    match mirror.patch(object, &patch).await {
         Err(error) if objects::code(&error) != 404 => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Returns the finalizers of an object but one.
+fn without<'a, K: Resource>(object: &'a K, finalizer: &str) -> Vec<&'a str> {
+    let held = object.meta().finalizers.iter().flatten();
+    held.map(String::as_str)
+        .filter(|held| *held != finalizer)
+        .collect()
 }
 
 fn owners_patch<K: Resource>(

@@ -4,14 +4,18 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::ResourceExt as _;
-use serde_json::json;
+use kube::{Resource, ResourceExt as _};
+use serde_json::{Value, json};
 
 use super::mirror::ObjectKey;
 use super::objects;
 use super::queue::Queue;
 use super::reconcile::Reconcile;
 use super::world::World;
+
+mod volumes;
+
+pub(super) use self::volumes::Volumes;
 
 /// The finalizer that admission adds to claims.
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -92,16 +96,21 @@ impl Reconcile for Controller {
         if is_used {
             return Ok(());
         }
-        let left: Vec<&String> = claim
-            .finalizers()
-            .iter()
-            .filter(|name| *name != PROTECTION)
-            .collect();
-        let patch = json!({"metadata": {
-            "finalizers": left, "resourceVersion": claim.metadata.resource_version}});
-        match self.world.claims.patch(&claim, &patch).await {
+        match self
+            .world
+            .claims
+            .patch(&claim, &without(&*claim, PROTECTION))
+            .await
+        {
             Err(error) if objects::code(&error) != 404 => Err(error),
             _ => Ok(()),
         }
     }
+}
+
+/// Returns the patch that takes a finalizer from an object.
+fn without<K: Resource>(object: &K, finalizer: &str) -> Value {
+    let held = object.finalizers().iter();
+    let left: Vec<&String> = held.filter(|name| *name != finalizer).collect();
+    json!({"metadata": {"finalizers": left, "resourceVersion": object.meta().resource_version}})
 }

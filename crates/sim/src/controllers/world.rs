@@ -10,8 +10,8 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Endpoints, Namespace, Node, PersistentVolumeClaim, Pod, ReplicationController,
-    ResourceQuota, Service, ServiceAccount,
+    ConfigMap, Endpoints, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+    ReplicationController, ResourceQuota, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -47,6 +47,7 @@ pub(crate) struct World {
     pub(crate) cron_jobs: Arc<Mirror<CronJob>>,
     pub(crate) budgets: Arc<Mirror<PodDisruptionBudget>>,
     pub(crate) claims: Arc<Mirror<PersistentVolumeClaim>>,
+    pub(crate) volumes: Arc<Mirror<PersistentVolume>>,
     pub(crate) quotas: Arc<Mirror<ResourceQuota>>,
     pub(crate) services: Arc<Mirror<Service>>,
     pub(crate) endpoints: Arc<Mirror<Endpoints>>,
@@ -121,6 +122,7 @@ impl World {
             cron_jobs: make.plain(),
             budgets: make.plain(),
             claims: make.plain(),
+            volumes: make.plain(),
             quotas: make.plain(),
             services: make.plain(),
             endpoints: make.plain(),

@@ -3,7 +3,7 @@
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PropagationPolicy};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -142,6 +142,62 @@ async fn a_job_of_another_controller_is_left_alone() {
     assert_eq!(pods[0].labels()["job-name"], "ours");
     let theirs = jobs.get("theirs").await.unwrap();
     assert_eq!(theirs.status.unwrap_or_default().start_time, None);
+}
+
+/// Returns who controls a pod, and its finalizers.
+fn ties(pod: &Pod) -> (Vec<&str>, &[String]) {
+    let owners = pod.owner_references().iter();
+    let owners = owners.map(|owner| owner.uid.as_str()).collect();
+    (owners, pod.finalizers())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_takes_back_a_lost_pod_and_lets_go_of_one_that_is_not_its_own() {
+    let cluster = Cluster::start(&["a"]).await;
+    let jobs: Api<Job> = cluster.api();
+    let pods: Api<Pod> = cluster.api();
+    let uid = make(&jobs, job("mine", &json!({}))).await.uid().unwrap();
+    let first = until_all(&pods, "job-name=mine", |pods| pods.len() == 1).await;
+    let name = first[0].name_any();
+    let tracked = ["batch.kubernetes.io/job-tracking".to_owned()];
+    assert_eq!(ties(&first[0]), (vec![&*uid], &tracked[..]));
+    let params = PatchParams::default();
+    let lost = json!({"metadata": {"ownerReferences": null, "finalizers": null}});
+    pods.patch(&name, &params, &Patch::Merge(lost))
+        .await
+        .unwrap();
+    until(&pods, &name, |pod| {
+        pod.is_some_and(|pod| ties(pod) == (vec![&*uid], &tracked[..]))
+    })
+    .await;
+    let strange = json!({"metadata": {"labels": null}});
+    pods.patch(&name, &params, &Patch::Merge(strange))
+        .await
+        .unwrap();
+    until(&pods, &name, |pod| {
+        pod.is_some_and(|pod| ties(pod) == (Vec::new(), &[]))
+    })
+    .await;
+    let next = until_all(&pods, "job-name=mine", |pods| pods.len() == 1).await;
+    assert_ne!(next[0].name_any(), name);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_a_deleted_job_leaves_behind_can_be_deleted() {
+    let cluster = Cluster::start(&["a"]).await;
+    let jobs: Api<Job> = cluster.api();
+    let pods: Api<Pod> = cluster.api();
+    make(&jobs, job("gone", &json!({}))).await;
+    let left = until_all(&pods, "job-name=gone", |pods| pods.len() == 1).await;
+    let params = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    jobs.delete("gone", &params).await.unwrap();
+    until(&pods, &left[0].name_any(), |pod| {
+        pod.is_some_and(|pod| ties(pod) == (Vec::new(), &[]))
+    })
+    .await;
 }
 
 fn is_same<T: std::str::FromStr + PartialEq>(text: &str, value: &T) -> bool {

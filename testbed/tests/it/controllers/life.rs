@@ -7,7 +7,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use sim::controllers::Options;
 
@@ -195,6 +195,21 @@ async fn a_service_has_the_addresses_of_its_pods() {
                         .and_then(|conditions| conditions.ready)
                         == Some(true)
             })
+    })
+    .await;
+    // what somebody deletes comes again
+    let first = endpoints.get("web").await.unwrap().uid();
+    let at_once = DeleteParams::default();
+    endpoints.delete("web", &at_once).await.unwrap();
+    until(&endpoints, "web", |found| {
+        address(found).is_some() && found.and_then(|found| found.uid()) != first
+    })
+    .await;
+    let of_web = ListParams::default().labels("kubernetes.io/service-name=web");
+    let first = slices.list(&of_web).await.unwrap().items.remove(0);
+    slices.delete(&first.name_any(), &at_once).await.unwrap();
+    until_all(&slices, "kubernetes.io/service-name=web", |slices| {
+        slices.len() == 1 && slices[0].uid() != first.uid()
     })
     .await;
     services

@@ -1,6 +1,8 @@
 //! Quotas that follow what is used, and claims that stay while a pod uses them.
 
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ResourceQuota, Service};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Service,
+};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
@@ -125,4 +127,30 @@ async fn a_claim_goes_when_the_last_pod_that_uses_it_has_gone() {
     assert!(kept.metadata.deletion_timestamp.is_some());
     pods.delete("user", &DeleteParams::default()).await.unwrap();
     until(&claims, "used", |claim| claim.is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_goes_when_no_claim_is_bound_to_it() {
+    let cluster = Cluster::start(&[]).await;
+    let volumes: Api<PersistentVolume> = Api::all(cluster.client.clone());
+    let phase = async |name: &str, phase: &str| {
+        let status = Patch::Merge(json!({"status": {"phase": phase}}));
+        let params = PatchParams::default();
+        volumes.patch_status(name, &params, &status).await.unwrap();
+    };
+    for name in ["bound", "free"] {
+        let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/tmp/none"}});
+        make(&volumes, json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+    phase("bound", "Bound").await;
+    for name in ["bound", "free"] {
+        let at_once = DeleteParams::default();
+        volumes.delete(name, &at_once).await.unwrap();
+    }
+    until(&volumes, "free", |volume| volume.is_none()).await;
+    let kept = volumes.get("bound").await.unwrap();
+    assert!(kept.metadata.deletion_timestamp.is_some());
+    phase("bound", "Released").await;
+    until(&volumes, "bound", |volume| volume.is_none()).await;
 }

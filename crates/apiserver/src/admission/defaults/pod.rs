@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::unused;
-use crate::values::fields::{existing_object, items, set_default};
+use crate::values::fields::{existing_object, items, remove, set_default};
 
 /// Fills in the defaults of a pod specification, in a pod or in a template.
 pub(super) fn template_defaults(spec: &mut Value) {
@@ -59,6 +59,7 @@ pub(super) fn pod_defaults(spec: &mut Value) {
             }
         }
     }
+    pod_level_limits(spec);
     pod_level(spec);
     set_default(spec, "enableServiceLinks", || json!(true));
 }
@@ -75,6 +76,26 @@ fn requests_from_limits(resources: &mut Value) {
     set_default(resources, "requests", || json!({}));
     for (name, amount) in limits {
         set_default(&mut resources["requests"], &name, || amount);
+    }
+}
+
+/// Fills in the limits of the pod as a whole on huge pages, from those of its containers, where anything is given for the pod as a whole.
+fn pod_level_limits(spec: &mut Value) {
+    let given = |what: &str| spec["resources"][what].as_object().cloned();
+    let requests = given("requests").unwrap_or_default();
+    let mut limits = given("limits").unwrap_or_default();
+    if requests.is_empty() && limits.is_empty() {
+        return;
+    }
+    for (name, amount) in crate::values::pods::of_containers(spec, "limits") {
+        if name.starts_with("hugepages-") && !requests.contains_key(&name) {
+            limits
+                .entry(name)
+                .or_insert_with(|| Value::String(amount.to_string()));
+        }
+    }
+    if !limits.is_empty() {
+        spec["resources"]["limits"] = Value::Object(limits);
     }
 }
 
@@ -115,6 +136,9 @@ fn container(container: &mut Value) {
     set_default(container, "terminationMessagePolicy", || json!("File"));
     if let Some(list) = container.get_mut("ports") {
         for port in items(list) {
+            if port["protocol"] == "" {
+                remove(port, "protocol");
+            }
             set_default(port, "protocol", || json!("TCP"));
         }
     }

@@ -39,7 +39,7 @@ pub(super) fn of_slice(spec: &mut Value) {
     }
 }
 
-/// Drops the workload of a pod, and certificates of its own in its volumes.
+/// Drops the workload of a pod, and in its volumes certificates of its own and bundles of those that it may trust.
 pub(super) fn of_pod(spec: &mut Value) {
     remove(spec, "workloadRef");
     let Some(volumes) = spec.get_mut("volumes") else {
@@ -52,6 +52,7 @@ pub(super) fn of_pod(spec: &mut Value) {
         };
         for source in items(sources) {
             remove(source, "podCertificate");
+            remove(source, "clusterTrustBundle");
         }
     }
 }

@@ -97,6 +97,7 @@ fn check(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
         let found = type_name(value);
         let detail = format!("{path} in body must be of type {wanted}: {found:?}");
         causes.push(Cause::of_type(path, &found.into(), &detail));
+        enumerated(schema, value, path, causes);
         if schema.kind() == "" {
             alternatives(schema, value, path, causes);
         }
@@ -136,6 +137,12 @@ fn check(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
         Value::Number(_) => number(schema, value, path, causes),
         Value::Bool(_) | Value::Null => {}
     }
+    enumerated(schema, value, path, causes);
+    alternatives(schema, value, path, causes);
+}
+
+/// Checks that a value is one of those that are listed.
+fn enumerated(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     let allowed = schema.keyword("enum").and_then(Value::as_array);
     if let Some(allowed) = allowed.filter(|allowed| !allowed.contains(value)) {
         let names: Vec<String> = allowed
@@ -148,7 +155,6 @@ fn check(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
             .collect();
         causes.push(Cause::unsupported(path, value, &names));
     }
-    alternatives(schema, value, path, causes);
 }
 
 /// Returns the type that a value should have, if it has another one.
@@ -165,7 +171,8 @@ fn wrong_type(schema: Node<'_>, value: &Value) -> Option<String> {
         "boolean" => value.is_boolean(),
         "integer" => value.is_i64() || value.is_u64() || is_whole(),
         "number" => value.is_number(),
-        _ => true,
+        // nothing is of a type that does not exist
+        other => other.is_empty(),
     };
     (!fits).then(|| schema.kind().to_owned())
 }

@@ -79,8 +79,13 @@ fn stored_versions(stored: &Value, spec: &Spec<'_>, causes: &mut Vec<Cause>) {
         causes.push(cause);
         return;
     }
-    for version in &spec.versions {
-        if version.is("storage") && !names.contains(&version.name()) {
+    for (index, version) in spec.versions.iter().enumerate() {
+        // a second one of the name does not find it any more
+        let is_first = !spec.versions[..index]
+            .iter()
+            .any(|known| known.name() == version.name());
+        let is_known = is_first && names.contains(&version.name());
+        if version.is("storage") && !is_known {
             let why = format!("must have the storage version {}", version.name());
             causes.push(Cause::invalid(PATH, &Value::Null, &why).with_value(&go::json(stored)));
         }

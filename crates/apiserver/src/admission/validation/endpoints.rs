@@ -80,6 +80,26 @@ fn app_protocol(port: &Value, path: &str, causes: &mut Vec<Cause>) {
 
 /// Checks a slice of endpoints.
 pub(super) fn slice(object: &Value, causes: &mut Vec<Cause>) {
+    without_endpoints(object, causes);
+    endpoints_of_slice(object, causes);
+}
+
+/// Checks a changed slice. Endpoints that stay are not looked at again: older servers let in others.
+pub(super) fn changed_slice(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
+    without_endpoints(object, causes);
+    if before["endpoints"] != object["endpoints"] {
+        endpoints_of_slice(object, causes);
+    }
+}
+
+fn endpoints_of_slice(object: &Value, causes: &mut Vec<Cause>) {
+    let family = text(&object["addressType"]);
+    for (path, endpoint) in indexed(&object["endpoints"], "endpoints") {
+        endpoint_of_slice(endpoint, family, &path, causes);
+    }
+}
+
+fn without_endpoints(object: &Value, causes: &mut Vec<Cause>) {
     let family = text(&object["addressType"]);
     if family.is_empty() {
         causes.push(Cause::required("addressType", ""));
@@ -109,9 +129,6 @@ pub(super) fn slice(object: &Value, causes: &mut Vec<Cause>) {
             );
         }
         app_protocol(port, &path, causes);
-    }
-    for (path, endpoint) in indexed(&object["endpoints"], "endpoints") {
-        endpoint_of_slice(endpoint, family, &path, causes);
     }
 }
 

@@ -318,10 +318,18 @@ impl Limits<'_> {
             causes.push(Cause::invalid(&*at, value, &why));
         }
         if let (Some((least, _)), Some((most, _))) = (self.least, self.most) {
+            // thousandths count only where those of all three amounts fit
+            let all = [ratio, least, most];
+            let is_fine = all.iter().all(|amount| amount.units() < i64::MAX / 1000);
             #[expect(clippy::cast_precision_loss, reason = "the real server loses it, too")]
-            let [ratio, least, most] = [ratio, least, most].map(|amount| amount.milli() as f64);
+            let [ratio, least, most] = if is_fine {
+                let [ratio, least, most] = all.map(|amount| amount.milli() as f64);
+                [ratio / 1000.0, least, most]
+            } else {
+                all.map(|amount| amount.units() as f64)
+            };
             let bound = most / least;
-            if ratio / 1000.0 > bound {
+            if ratio > bound {
                 let why = format!("ratio {} is greater than max/min = {bound:.6}", text(value));
                 causes.push(Cause::invalid(at, value, &why));
             }

@@ -166,7 +166,7 @@ fn name_of(resource: &Resource, name: &str) -> Vec<String> {
             }
             wrong
         }
-        DEVICE_CLASSES => names::long_name(name),
+        DEVICE_CLASSES | "replicationcontrollers" => names::long_name(name),
         _ => names::subdomain(name),
     }
 }
@@ -348,6 +348,25 @@ fn looks(resource: &Resource) -> (usize, usize) {
         | "statefulsets.apps" => (0, 1),
         _ => (1, 1),
     }
+}
+
+/// Returns what is wrong with the marks of a deletion that a client sends: only a deletion sets them. Those that are there already are kept,
+/// whatever a client sends in their place.
+pub(crate) fn deletion_marks(resource: &Resource, before: &Value, object: &Value) -> Vec<Cause> {
+    let (old, new) = (&before["metadata"], &object["metadata"]);
+    let (_, change) = looks(resource);
+    let mut causes = Vec::new();
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let is_kept = field == "deletionTimestamp" && !old[field].is_null();
+        if new[field].is_null() || is_kept || old[field] == new[field] {
+            continue;
+        }
+        for _ in 0..=change {
+            let at = format!("metadata.{field}");
+            causes.push(Cause::invalid(at, &new[field], "field is immutable"));
+        }
+    }
+    causes
 }
 
 /// Checks the metadata of a changed object.

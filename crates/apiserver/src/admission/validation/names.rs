@@ -247,7 +247,7 @@ pub(crate) fn key(text: &str) -> Vec<String> {
                 wrong.push("prefix part must be non-empty".to_owned());
             } else {
                 wrong.extend(
-                    subdomain(prefix)
+                    long_name(prefix)
                         .into_iter()
                         .map(|text| format!("prefix part {text}")),
                 );

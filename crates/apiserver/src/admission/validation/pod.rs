@@ -48,6 +48,17 @@ pub(super) fn of_new(object: &Value, causes: &mut Vec<Cause>) {
         let why = "cannot be set on create";
         causes.push(Cause::forbidden("spec.ephemeralContainers", why));
     }
+    if !filled(&spec["serviceAccountName"]) {
+        for (at, volume) in indexed(&spec["volumes"], "spec.volumes") {
+            let at = format!("{at}.projected.sources");
+            for (at, source) in indexed(&volume["projected"]["sources"], &at) {
+                if !source["serviceAccountToken"].is_null() {
+                    let why = "must not be specified when serviceAccountName is not set";
+                    causes.push(Cause::forbidden(format!("{at}.serviceAccountToken"), why));
+                }
+            }
+        }
+    }
     if filled(&spec["nodeName"]) && filled(&spec["schedulingGates"]) {
         let why = "cannot be set until all schedulingGates have been cleared";
         causes.push(Cause::forbidden("spec.nodeName", why));

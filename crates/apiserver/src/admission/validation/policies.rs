@@ -222,7 +222,11 @@ fn annotations(policy: &Value, variables: &Variables, causes: &mut Vec<Cause>) {
         .is_some_and(|list| list.len() > MAX_ANNOTATIONS)
     {
         let why = format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations");
-        causes.push(Cause::invalid(path, list, &why));
+        let items = list.as_array().into_iter().flatten();
+        let shown: Value = items
+            .map(|one| json!({"Key": one["key"], "ValueExpression": one["valueExpression"]}))
+            .collect();
+        causes.push(Cause::invalid(path, &shown, &why));
     }
     let mut seen = Vec::new();
     for (path, annotation) in indexed(list, path) {

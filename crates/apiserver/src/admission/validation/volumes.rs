@@ -203,6 +203,12 @@ pub(super) fn source_of_volume(spec: &Value, name: &str, causes: &mut Vec<Cause>
         return;
     };
     let (value, at) = (&spec[kind], format!("spec.{kind}"));
+    let flexible = &spec["flexVolume"];
+    if kind != "flexVolume" && !flexible.is_null() {
+        // a real server does not mind it beside another source, but looks at it
+        let at = "spec.flexVolume";
+        common("flexVolume", flexible, Owner::Volume(name), at, causes);
+    }
     match kind {
         "local" => {
             path_in(value, &at, causes);

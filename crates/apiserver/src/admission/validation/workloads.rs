@@ -51,6 +51,10 @@ pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
         }
         selectors::selects(selector, labels)
     };
+    if of_controller && spec["template"].is_null() {
+        causes.push(Cause::required("spec.template", ""));
+        return;
+    }
     if !is_valid && !daemons {
         causes.push(invalid_selector(storage, &spec["selector"]));
     } else if !selects && is_valid {
@@ -277,8 +281,13 @@ fn unknown(path: &str, kind: &str, strategy: &Value, allowed: &[String]) -> Caus
 /// Returns whether a number or percentage is zero, as what is none counts, too.
 fn is_none(value: &Value) -> bool {
     match value {
+        // what is no valid share counts as none
         Value::String(text) => {
-            let number = text.strip_suffix('%').unwrap_or(text);
+            let is_share = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+            let number = match text.strip_suffix('%') {
+                Some(share) => Some(share).filter(is_share).unwrap_or_default(),
+                None => text,
+            };
             number.parse::<i64>().unwrap_or_default() == 0
         }
         _ => value.as_i64().unwrap_or_default() == 0,

@@ -90,6 +90,13 @@ impl FieldSelector {
                 let has = list.into_iter().any(|ip| ip["ip"] == wanted.as_str());
                 return has == *equal;
             }
+            if path == "source" {
+                // the source of an event is its component, or else who reported it
+                let component = &object["source"]["component"];
+                let component = component.as_str().filter(|name| !name.is_empty());
+                let source = component.or_else(|| object["reportingComponent"].as_str());
+                return (source.unwrap_or_default() == wanted) == *equal;
+            }
             let mut value = object;
             for step in path.split('.') {
                 value = &value[step];
@@ -98,16 +105,9 @@ impl FieldSelector {
                 Value::Null => match path.as_str() {
                     "spec.unschedulable" | "spec.hostNetwork" => "false".to_owned(),
                     "status.replicas" | "status.successful" => "0".to_owned(),
-                    "source" => return (object["reportingComponent"] == wanted.as_str()) == *equal,
                     _ => String::new(),
                 },
                 Value::String(text) => text.clone(),
-                // the source of an event is its component
-                Value::Object(source) if path == "source" => source
-                    .get("component")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-                    .to_owned(),
                 other => other.to_string(),
             };
             (seen == *wanted) == *equal

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, Endpoints};
+use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints};
 use k8s_openapi::api::discovery::v1::{
     Endpoint, EndpointConditions, EndpointPort as SlicePort, EndpointSlice,
 };
@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 
+use super::shape::slice_ports;
 use super::{
     Controller, MANAGED_BY, SERVICE_NAME, TRIGGER, has_selector, ignore_terminating, is_managed_by,
 };
@@ -40,16 +41,6 @@ struct Mirrored {
     slices: BTreeMap<Group, (Vec<SlicePort>, Vec<Endpoint>)>,
     invalid: usize,
     surplus: usize,
-}
-
-fn slice_ports(ports: &[EndpointPort]) -> Vec<SlicePort> {
-    let ports = ports.iter().map(|port| SlicePort {
-        name: Some(port.name.clone().unwrap_or_default()),
-        port: Some(port.port),
-        protocol: port.protocol.clone(),
-        app_protocol: port.app_protocol.clone(),
-    });
-    ports.collect()
 }
 
 fn group(kind: &'static str, ports: &[SlicePort]) -> Group {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::verdict::Verdict;
 use super::view::{TRACKING, View, is_failed, is_tracked};
-use super::{Controller, indexed, nonzero, policies};
+use super::{Controller, indexed, nonzero, policies, selects};
 use crate::controllers::mirror::ObjectKey;
 use crate::controllers::objects;
 
@@ -145,11 +145,17 @@ impl Controller {
         Ok(())
     }
 
-    /// Removes the finalizer from the pods of a job that no longer exists.
+    /// Removes the finalizer from the pods of a job that no longer exists, also from those that it left to nobody.
     pub(super) async fn untrack_orphans(&self, key: &ObjectKey) -> Result<(), kube::Error> {
         for pod in self.world.pods.within(&key.namespace) {
             let owner = objects::controller(&pod.metadata);
-            if owner.is_some_and(|owner| owner.kind == "Job" && owner.name == key.name) {
+            let is_left = if let Some(owner) = owner {
+                owner.kind == "Job" && owner.name == key.name
+            } else {
+                let jobs = self.world.jobs.within(&key.namespace);
+                is_tracked(&pod) && !jobs.iter().any(|job| selects(job, &pod))
+            };
+            if is_left {
                 self.untrack(&pod).await?;
             }
         }

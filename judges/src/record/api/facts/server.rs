@@ -49,7 +49,10 @@ pub(super) async fn discovery(caller: &Caller) -> anyhow::Result<Value> {
     Ok(parts)
 }
 
-/// Returns the schemas of all documents by name, without descriptions.
+/// The type whose fields keep their descriptions: every object has them, and descriptions of all types would be longer than all other facts.
+const EXPLAINED: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// Returns the schemas of all documents by name, without descriptions but those of the fields that every object has.
 pub(super) async fn schemas(caller: &Caller) -> anyhow::Result<BTreeMap<String, Value>> {
     let index = get(caller, "/openapi/v3", JSON).await?;
     let mut all = BTreeMap::new();
@@ -59,7 +62,11 @@ pub(super) async fn schemas(caller: &Caller) -> anyhow::Result<BTreeMap<String, 
             continue;
         };
         for (name, schema) in schemas {
-            let schema = without_prose(schema);
+            let schema = if name == EXPLAINED {
+                explained(schema)
+            } else {
+                without_prose(schema)
+            };
             match all.get(&name) {
                 Some(known) if *known != schema => bail!("{part} has a different schema {name}"),
                 _ => all.insert(name, schema),
@@ -67,6 +74,15 @@ pub(super) async fn schemas(caller: &Caller) -> anyhow::Result<BTreeMap<String, 
         }
     }
     Ok(all)
+}
+
+/// Returns a schema whose fields have their descriptions.
+fn explained(mut schema: Value) -> Value {
+    let mut plain = without_prose(schema.clone());
+    for (name, field) in schema["properties"].as_object_mut().into_iter().flatten() {
+        plain["properties"][name]["description"] = field["description"].take();
+    }
+    plain
 }
 
 /// Returns a schema without descriptions. References become plain names, beside what the place of use adds.
@@ -202,6 +218,16 @@ mod tests {
             without_prose(schema),
             json!({"properties": {"description": {"type": "string", "default": ""},
                 "inner": {"$ref": "io.k8s.X", "default": {}}}})
+        );
+    }
+
+    #[test]
+    fn fields_of_every_object_keep_their_prose() {
+        let schema = json!({"description": "type", "properties": {
+            "inner": {"description": "field", "allOf": [{"$ref": "#/components/schemas/io.k8s.X"}]}}});
+        assert_eq!(
+            explained(schema),
+            json!({"properties": {"inner": {"description": "field", "$ref": "io.k8s.X"}}})
         );
     }
 }

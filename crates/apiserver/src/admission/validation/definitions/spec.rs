@@ -325,9 +325,9 @@ fn selectable(parts: &Parts<'_>, path: &str, causes: &mut Vec<Cause>) {
     }
     if parts.open_api().is_null() {
         let why = if path == "spec.selectableFields" {
-            "selectableFields may only be set when validations.schema is included"
+            "may only be set when validations.schema is included"
         } else {
-            "selectableFields may only be set when version.schema.openAPIV3Schema is not included"
+            "may only be set when `version.schema.openAPIV3Schema` is not included"
         };
         causes.push(Cause::invalid(path, &json!(""), why));
         return;
