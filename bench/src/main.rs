@@ -15,6 +15,7 @@ mod process;
 mod rte;
 mod scheduler;
 mod shipped;
+mod waiting;
 
 /// Measures a product against its goals.
 #[derive(Parser)]
@@ -30,6 +31,8 @@ enum Bench {
     Rte(rte::Args),
     /// The scheduler beside kube-scheduler on a real API server with light nodes. Needs the Kubernetes programs.
     Scheduler(scheduler::Args),
+    /// The scheduler while thousands of pods wait that no node can take, on the embedded API server.
+    Waiting(waiting::Args),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +52,7 @@ fn run(what: Bench) -> anyhow::Result<()> {
         Bench::Operator(args) => operator::run(&args),
         Bench::Rte(args) => rte::run(&args),
         Bench::Scheduler(args) => scheduler::run(&args),
+        Bench::Waiting(args) => waiting::run(&args),
     }
 }
 

@@ -400,7 +400,7 @@ async fn cpu_time_until_idle(process: &Measured) -> anyhow::Result<Duration> {
 }
 
 /// Builds the NRT of an empty node, as an exporter publishes it.
-fn topology(node: &str) -> NodeResourceTopology {
+pub(super) fn topology(node: &str) -> NodeResourceTopology {
     let attribute = |name: &str, value: &str| json!({"name": name, "value": value});
     let fingerprint = nrt::fingerprint::compute([]).to_string();
     let resource = |name: &str, total: &str| json!({"name": name, "capacity": total, "allocatable": total, "available": total});

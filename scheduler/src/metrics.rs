@@ -200,13 +200,13 @@ impl Metrics {
         seconds.observe(duration.as_secs_f64());
     }
 
-    /// Records that a node was ruled out.
-    pub fn rejection(&self, rejection: &Rejection) {
+    /// Records that this many nodes were ruled out.
+    pub fn rejection(&self, rejection: &Rejection, nodes: usize) {
         let labels = RejectionLabels {
             plugin: rejection.plugin.name(),
             resource: class(rejection.lacks.as_ref()),
         };
-        self.rejections.get_or_create(&labels).inc();
+        self.rejections.get_or_create(&labels).inc_by(nodes as u64);
     }
 
     /// Records the duration of filtering and scoring.
@@ -350,10 +350,11 @@ mod tests {
         metrics.unschedulable(&[((Plugin::NodeResourcesFit, "topo"), 7)].into());
         metrics.unschedulable(&[((Plugin::NodePorts, "topo"), 4)].into());
         for resource in ["cpu", "vendor.io/one", "vendor.io/two"] {
-            metrics.rejection(&Rejection {
+            let rejection = Rejection {
                 lacks: Some(resource.into()),
                 ..Rejection::new(Plugin::NodeResourceTopologyMatch, "cannot align pod")
-            });
+            };
+            metrics.rejection(&rejection, 2);
         }
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
@@ -369,8 +370,8 @@ mod tests {
             r#"scheduler_unschedulable_pods{plugin="NodePorts",profile="topo"} 4"#,
             r#"scheduler_framework_extension_point_duration_seconds_count{extension_point="Bind",status="Success",profile="topo"} 1"#,
             r#"scheduler_cache_size{type="nodes"} 3"#,
-            r#"scheduler_node_rejections_total{plugin="NodeResourceTopologyMatch",resource="cpu"} 1"#,
-            r#"scheduler_node_rejections_total{plugin="NodeResourceTopologyMatch",resource="device"} 2"#,
+            r#"scheduler_node_rejections_total{plugin="NodeResourceTopologyMatch",resource="cpu"} 2"#,
+            r#"scheduler_node_rejections_total{plugin="NodeResourceTopologyMatch",resource="device"} 4"#,
         ] {
             assert!(text.contains(line), "{line} not in\n{text}");
         }

@@ -115,9 +115,10 @@ impl Core {
                     rejected_by,
                 } = *preemption;
                 if self.queue.holds(&pod, &uid) {
-                    self.queue.failed(&pod, rejected_by, Instant::now());
+                    let now = Instant::now();
+                    self.queue.failed(&pod, rejected_by, now);
                     // The pod was not in the queue while its victims went, so their events did not wake it.
-                    self.queue.wake(&pod, Cause::PodGone);
+                    self.queue.wake(&pod, Cause::PodGone, now);
                 }
             }
         }
@@ -204,7 +205,8 @@ impl Core {
     /// Wakes the pods that a plugin rejected, if something changed for it.
     fn wake_if(&mut self, changed: bool, plugin: Plugin, cause: Cause) {
         if changed {
-            self.queue.wake_rejected_by(Plugins::from(plugin), cause);
+            self.queue
+                .wake_rejected_by(Plugins::from(plugin), cause, Instant::now());
         }
     }
 

@@ -1,6 +1,7 @@
 //! Examines every node for a pod and says what was found.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use topology::fit::Subject;
 use topology::fit::explain::{Lacking, Trial, ZoneTrial};
@@ -19,7 +20,7 @@ use crate::numa::cache::Cache;
 use crate::numa::view::View;
 use crate::plugins::node_info::NodeInfo;
 use crate::plugins::node_resource_topology_match;
-use crate::plugins::rejection::Rejection;
+use crate::plugins::rejection::{Rejection, RuledOut};
 use crate::state::cluster::Cluster;
 use crate::state::node::Node;
 use crate::state::pod::Pod;
@@ -55,7 +56,7 @@ impl Explanation {
         cluster: &mut Cluster,
         cache: &Cache,
         pod: &Pod,
-        rejected: &[(String, Rejection)],
+        rejected: &[RuledOut],
     ) {
         let Some(args) = profile.preemption.filter(|_| !rejected.is_empty()) else {
             return;
@@ -95,11 +96,11 @@ impl Explanation {
         cache: &Cache,
         (pod, unbound): (&Pod, &Pod),
         blocked: &BTreeMap<String, Rejection>,
-    ) -> (Self, Vec<(String, Rejection)>) {
+    ) -> (Self, Vec<RuledOut>) {
         let attempt = Attempt::new(&profile.filters, cluster, unbound);
         let mut nodes = Vec::new();
         let mut feasible = Vec::new();
-        let mut rejected: Vec<(String, Rejection)> = Vec::new();
+        let mut rejected: Vec<RuledOut> = Vec::new();
         for info in NodeInfo::all(cluster, cache) {
             let outcome = match blocked.get(&info.node.name) {
                 Some(rejection) => Err(rejection.clone()),
@@ -108,7 +109,7 @@ impl Explanation {
             nodes.push(NodeVerdict::new(pod, &info, outcome.as_ref().err()));
             match outcome {
                 Ok(()) => feasible.push(info),
-                Err(rejection) => rejected.push((info.node.name.clone(), rejection)),
+                Err(rejection) => rejected.push((Arc::from(&*info.node.name), Arc::new(rejection))),
             }
         }
         add_scores(profile, unbound, &feasible, cluster, &mut nodes);

@@ -9,7 +9,7 @@ use crate::framework::memo::Memo;
 use crate::framework::profile::Profile;
 use crate::numa::cache::Cache;
 use crate::plugins::node_info::NodeInfo;
-use crate::plugins::rejection::Rejection;
+use crate::plugins::rejection::{Rejection, RuledOut};
 use crate::state::cluster::Cluster;
 use crate::state::pod::Pod;
 
@@ -88,7 +88,7 @@ fn post_filter(
     cluster: &mut Cluster,
     cache: &Cache,
     pod: &Pod,
-    rejected: Vec<(String, Rejection)>,
+    rejected: Vec<RuledOut>,
     turn: usize,
 ) -> Outcome {
     let mut verdict = verdict(rejected);
@@ -118,7 +118,7 @@ fn place(
     pod: &Pod,
     turn: usize,
     timings: &mut Timings,
-) -> Result<Outcome, Vec<(String, Rejection)>> {
+) -> Result<Outcome, Vec<RuledOut>> {
     let started = Instant::now();
     let blocked = blocked_by_nominations(profile, cluster, cache, pod);
     memo.update(cluster, cache);

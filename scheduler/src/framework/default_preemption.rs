@@ -14,7 +14,7 @@ use crate::framework::extension_points::{Attempt, Filters};
 use crate::framework::message;
 use crate::numa::cache::Cache;
 use crate::plugins::node_info::NodeInfo;
-use crate::plugins::rejection::Rejection;
+use crate::plugins::rejection::{Rejection, RuledOut};
 use crate::state::cluster::{Budget, Cluster};
 use crate::state::pod::{Pod, PodKey};
 use crate::state::selector;
@@ -83,7 +83,7 @@ pub fn preempt(
     cluster: &mut Cluster,
     cache: &Cache,
     pod: &Pod,
-    rejected: &[(String, Rejection)],
+    rejected: &[RuledOut],
     turn: usize,
 ) -> Result<Candidate, Refusal> {
     if let Err(message) = eligible(cluster, cache, pod, rejected) {
@@ -95,7 +95,7 @@ pub fn preempt(
     let potential: Vec<&str> = rejected
         .iter()
         .filter(|(_, rejection)| !rejection.unresolvable)
-        .map(|(node, _)| node.as_str())
+        .map(|(node, _)| &**node)
         .collect();
     let wanted = candidates_to_find(args, potential.len());
     let (mut without_violation, mut with_violation) = (Vec::new(), Vec::new());
@@ -121,10 +121,13 @@ pub fn preempt(
         .into_iter()
         .min_by_key(cost)
         .ok_or_else(|| {
-            let tried = potential.len();
+            let hopeless = rejected.len() - potential.len();
             let rest =
-                (0..rejected.len() - tried).map(|_| "Preemption is not helpful for scheduling");
-            let reasons = reasons.iter().map(String::as_str).chain(rest);
+                (hopeless > 0).then_some(("Preemption is not helpful for scheduling", hopeless));
+            let reasons = reasons
+                .iter()
+                .map(|reason| (reason.as_str(), 1))
+                .chain(rest);
             Refusal {
                 message: message::message(rejected.len(), reasons),
                 clears_nomination: true,
@@ -136,7 +139,7 @@ fn eligible(
     cluster: &Cluster,
     cache: &Cache,
     pod: &Pod,
-    rejected: &[(String, Rejection)],
+    rejected: &[RuledOut],
 ) -> Result<(), &'static str> {
     if !pod.preempts {
         return Err("not eligible due to preemptionPolicy=Never.");
@@ -146,7 +149,7 @@ fn eligible(
     };
     let is_unresolvable = rejected
         .iter()
-        .any(|(node, rejection)| node == nominated && rejection.unresolvable);
+        .any(|(node, rejection)| **node == *nominated && rejection.unresolvable);
     let pods = cluster.node(nominated).map(|state| &state.pods);
     let is_terminating_victim =
         |other: &Pod| other.priority < pod.priority && other.deleting && other.is_victim;

@@ -6,7 +6,7 @@
 //! ([`is_pod_specific`](crate::framework::extension_points::Attempt::is_pod_specific)). kube-scheduler has a more limited form of this (KEP-5598, opportunistic
 //! batching).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{NodeAffinity, Toleration};
@@ -16,36 +16,45 @@ use topology::resource::Resources;
 use crate::framework::profile::Profile;
 use crate::numa::cache::Cache;
 use crate::plugins::node_info::NodeInfo;
-use crate::plugins::rejection::Rejection;
+use crate::plugins::rejection::{Rejection, RuledOut};
 use crate::state::cluster::Cluster;
 use crate::state::images::ImageId;
 use crate::state::node::{Node, NodeState};
 use crate::state::pod::{HostPort, Pod, SchedulingConstraints};
 
-/// Maximum number of remembered shapes, for workloads that grow at the same time.
-const SHAPES: usize = 4;
+/// Maximum number of remembered shapes: they are looked through for each pod.
+const SHAPES: usize = 256;
+/// Maximum size of what is remembered of other shapes than the current one, in bytes. Pods of many shapes that fit nowhere come back again and
+/// again, and without a place here each of them costs a look at every node each time.
+const SIZE: usize = 16 << 20;
+/// Number of rejections that a new one is compared with. The nodes of a cluster are of few kinds, so most rejections are told before.
+const RECENT: usize = 8;
 
 /// Results about the nodes. It belongs to one [`Cluster`] and one [`Cache`] and must be the only consumer of their changes.
 #[derive(Debug, Default)]
 pub struct Memo {
     is_built: bool,
     /// Nodes whose object is known, by name.
-    names: Vec<String>,
+    names: Vec<Arc<str>>,
     /// Results for the current pod.
     known: Known,
-    /// Results for other shapes, the latest last.
+    /// Results for other shapes, the latest last. They have at most [`SIZE`] bytes when the next one is added.
     others: Vec<Known>,
 }
+
+/// The verdict of the filters on a node, if known.
+type NodeVerdict = Option<Result<(), Arc<Rejection>>>;
 
 /// Results for pods of a shape.
 #[derive(Debug, Default)]
 struct Known {
     /// `None` if the results are for a single pod.
     shape: Option<Shape>,
-    /// The verdict of the filters on each node, if known.
-    verdicts: Vec<Option<Result<(), Box<Rejection>>>>,
-    /// The scores of each plugin for each node alone, valid where the filters accept the pod.
+    verdicts: Vec<NodeVerdict>,
+    /// The scores of each plugin for each node alone, valid where the filters accept the pod. Those of a pod that fits nowhere are empty.
     scores: Vec<Vec<i64>>,
+    /// The latest rejections, which others share that are equal.
+    recent: VecDeque<Arc<Rejection>>,
 }
 
 impl Known {
@@ -58,10 +67,38 @@ impl Known {
     fn clear(&mut self, nodes: usize, plugins: usize) {
         self.verdicts.clear();
         self.verdicts.resize(nodes, None);
+        self.scores.clear();
         self.scores.resize_with(plugins, Vec::default);
-        for scores in &mut self.scores {
-            scores.resize(nodes, 0);
+        self.recent.clear();
+    }
+
+    /// Returns a rejection as it is kept: nodes that are ruled out for one reason share it.
+    fn shared(&mut self, rejection: Rejection) -> Arc<Rejection> {
+        if let Some(known) = self.recent.iter().find(|known| ***known == rejection) {
+            return Arc::clone(known);
         }
+        let new = Arc::new(rejection);
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(Arc::clone(&new));
+        new
+    }
+
+    /// Returns the number of bytes of the results, or somewhat more: a rejection counts again after another one.
+    fn size(&self) -> usize {
+        let runs = self.verdicts.chunk_by(|one, next| match (one, next) {
+            (Some(Err(one)), Some(Err(next))) => Arc::ptr_eq(one, next),
+            _ => false,
+        });
+        let rejections = runs.filter_map(|run| match run.first() {
+            Some(Some(Err(rejection))) => Some(rejection.size()),
+            _ => None,
+        });
+        let scores: usize = self.scores.iter().map(Vec::len).sum();
+        rejections.sum::<usize>()
+            + self.verdicts.len() * size_of::<NodeVerdict>()
+            + scores * size_of::<i64>()
     }
 }
 
@@ -72,25 +109,28 @@ impl Memo {
         if !self.is_built || nodes.is_everything() {
             self.is_built = true;
             self.names.clear();
-            let names = cluster.nodes().map(|(node, _)| node.name.clone());
+            let names = cluster.nodes().map(|(node, _)| Arc::from(&*node.name));
             self.names.extend(names);
             self.others.clear();
             let plugins = self.known.scores.len();
             self.known.clear(self.names.len(), plugins);
             return;
         }
+        let changed = nodes.names().chain(zones.names());
+        let changed: Vec<usize> = changed
+            .filter_map(|name| {
+                self.names
+                    .binary_search_by(|known| (**known).cmp(name))
+                    .ok()
+            })
+            .collect();
         for known in self.others.iter_mut().chain([&mut self.known]) {
             if zones.is_everything() {
                 known.verdicts.fill(None);
                 continue;
             }
-            for name in nodes.names().chain(zones.names()) {
-                let found = self
-                    .names
-                    .binary_search_by(|known| known.as_str().cmp(name));
-                if let Ok(index) = found {
-                    known.verdicts[index] = None;
-                }
+            for index in &changed {
+                known.verdicts[*index] = None;
             }
         }
     }
@@ -109,18 +149,37 @@ impl Memo {
         let next = match remembered {
             Some(index) => self.others.remove(index),
             None if self.known.shape.is_none() => std::mem::take(&mut self.known),
-            None if self.others.len() + 1 < SHAPES => Known::default(),
-            None => self.others.remove(0),
+            None => Known::default(),
         };
         let before = std::mem::replace(&mut self.known, next);
         if before.shape.is_some() {
             self.others.push(before);
         }
         if remembered.is_none() {
+            self.make_room();
             self.known.shape = (!pod_specific).then(|| Shape::new(profile, pod));
             self.known.clear(self.names.len(), profile.scores.len());
         }
         remembered.is_some()
+    }
+
+    /// Forgets the shapes that were used longest ago, as far as there are too many or too large ones.
+    fn make_room(&mut self) {
+        let mut size = self.size();
+        let mut forgotten = 0;
+        for known in &self.others {
+            if self.others.len() - forgotten < SHAPES && size <= SIZE {
+                break;
+            }
+            size -= known.size();
+            forgotten += 1;
+        }
+        self.others.drain(..forgotten);
+    }
+
+    /// Returns the number of bytes of the results for other shapes than the current one.
+    fn size(&self) -> usize {
+        self.others.iter().map(Known::size).sum()
     }
 
     /// Returns the number of nodes.
@@ -146,23 +205,22 @@ impl Memo {
         examine: impl FnOnce(&NodeInfo<'a>) -> Result<(), Rejection>,
         score: impl Fn(usize, &NodeInfo<'a>) -> i64,
     ) -> bool {
-        let Known {
-            verdicts, scores, ..
-        } = &mut self.known;
-        if let Some(verdict) = &verdicts[index] {
+        let known = &mut self.known;
+        if let Some(verdict) = &known.verdicts[index] {
             return verdict.is_ok();
         }
         let Some(info) = find_node(&self.names[index]) else {
             return false;
         };
-        let verdict = examine(&info).map_err(Box::new);
+        let verdict = examine(&info).map_err(|rejection| known.shared(rejection));
         let feasible = verdict.is_ok();
         if feasible {
-            for (plugin, scores) in scores.iter_mut().enumerate() {
+            for (plugin, scores) in known.scores.iter_mut().enumerate() {
+                scores.resize(known.verdicts.len(), 0);
                 scores[index] = score(plugin, &info);
             }
         }
-        verdicts[index] = Some(verdict);
+        known.verdicts[index] = Some(verdict);
         feasible
     }
 
@@ -191,11 +249,11 @@ impl Memo {
     }
 
     /// Returns every node that is known to be ruled out, by name.
-    pub fn rejections(&self) -> Vec<(String, Rejection)> {
+    pub fn rejections(&self) -> Vec<RuledOut> {
         let nodes = self.names.iter().zip(&self.known.verdicts);
         nodes
             .filter_map(|(name, verdict)| match verdict {
-                Some(Err(rejection)) => Some((name.clone(), (**rejection).clone())),
+                Some(Err(rejection)) => Some((Arc::clone(name), Arc::clone(rejection))),
                 _ => None,
             })
             .collect()
@@ -273,10 +331,11 @@ impl Shape {
             tolerations,
             images,
         } = constraints;
-        self.profile == profile.name
+        // two numbers tell most shapes apart
+        self.nonzero_request == *nonzero_request
+            && self.profile == profile.name
             && self.request == *request
             && self.node_request == *node_request
-            && self.nonzero_request == *nonzero_request
             && self.host_ports == *host_ports
             && self.node_selector == *node_selector
             && self.node_affinity == *node_affinity

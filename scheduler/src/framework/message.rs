@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// Formats `0/3 nodes are available: 1 cannot align pod, 2 Insufficient cpu.` Parts are sorted as text, including the numbers, as
+/// Formats reasons, each with the number of nodes that have it: `0/3 nodes are available: 1 cannot align pod, 2 Insufficient cpu.` Parts are sorted as text, including the numbers, as
 /// kube-scheduler prints them.
-pub(super) fn message<'a>(nodes: usize, reasons: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn message<'a>(nodes: usize, reasons: impl Iterator<Item = (&'a str, usize)>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for reason in reasons {
-        *counts.entry(reason).or_default() += 1;
+    for (reason, count) in reasons {
+        *counts.entry(reason).or_default() += count;
     }
     let mut parts: Vec<String> = counts
         .iter()

@@ -17,6 +17,10 @@ mod moves;
 
 pub use moves::{Cause, Lengths, Part};
 
+/// Shortest time between two changes that start the backoff of a pod over. Where changes come every few seconds, thousands of pods that fit
+/// nowhere would otherwise be ready again a second after each attempt, and a new pod would wait for one turn of them all.
+const RESTART: Duration = Duration::from_mins(1);
+
 /// Limits of the backoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
@@ -56,8 +60,10 @@ struct Item {
     order: u64,
     state: State,
     wake: Instant,
-    /// Failed attempts since the last event that may help.
+    /// Failed attempts since the backoff last started over.
     failures: u32,
+    /// When a change last started the backoff over.
+    restarted: Option<Instant>,
     /// All attempts.
     attempts: u32,
     since: Instant,
@@ -135,6 +141,7 @@ impl Queue {
                     state: State::Gated,
                     wake: now,
                     failures: 0,
+                    restarted: None,
                     attempts: 0,
                     since: now,
                 };
@@ -161,18 +168,18 @@ impl Queue {
     }
 
     /// Wakes a sleeping pod, because something changed that may make it fit.
-    pub fn wake(&mut self, key: &PodKey, cause: Cause) {
+    pub fn wake(&mut self, key: &PodKey, cause: Cause, now: Instant) {
         if self
             .items
             .get(key)
             .is_some_and(|item| matches!(item.state, State::Asleep { .. }))
         {
-            self.wake_one(key, cause);
+            self.wake_one(key, cause, now);
         }
     }
 
     /// Wakes the sleeping pods rejected by any of `plugins`, because something changed that they wait for.
-    pub fn wake_rejected_by(&mut self, plugins: Plugins, cause: Cause) {
+    pub fn wake_rejected_by(&mut self, plugins: Plugins, cause: Cause, now: Instant) {
         let woken: Vec<PodKey> = self
             .asleep
             .iter()
@@ -185,7 +192,7 @@ impl Queue {
             .cloned()
             .collect();
         for key in &woken {
-            self.wake_one(key, cause);
+            self.wake_one(key, cause, now);
         }
     }
 
@@ -276,13 +283,19 @@ impl Queue {
         *self.moves.entry((part, cause)).or_default() += 1;
     }
 
-    fn wake_one(&mut self, key: &PodKey, cause: Cause) {
+    fn wake_one(&mut self, key: &PodKey, cause: Cause, now: Instant) {
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
         item.state = State::Woken;
-        // Earlier failures say nothing about the new situation.
-        item.failures = 0;
+        // Earlier failures say nothing about the new situation, unless it changes all the time.
+        if item
+            .restarted
+            .is_none_or(|restarted| now >= restarted + RESTART)
+        {
+            item.failures = 0;
+            item.restarted = Some(now);
+        }
         self.woken.insert((item.wake, key.clone()));
         self.note(Part::Backoff, cause);
     }

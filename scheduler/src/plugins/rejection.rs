@@ -1,10 +1,20 @@
 //! Why a node was ruled out.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use topology::resource::ResourceName;
 
 use super::plugin::Plugin;
+
+/// A node that was ruled out, by name, and why. Both are shared: of thousands of nodes most are ruled out for one reason, again and again.
+pub type RuledOut = (Arc<str>, Arc<Rejection>);
+
+/// Iterates over the rejections of nodes, with the number of nodes in a row that share each.
+pub fn counted(nodes: &[RuledOut]) -> impl Iterator<Item = (&Rejection, usize)> + Clone {
+    let runs = nodes.chunk_by(|(_, one), (_, next)| Arc::ptr_eq(one, next));
+    runs.filter_map(|run| Some((&*run.first()?.1, run.len())))
+}
 
 /// Why a node was ruled out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +44,15 @@ impl Rejection {
             unresolvable: false,
             everywhere: false,
         }
+    }
+
+    /// Returns its size in bytes, with its texts.
+    pub fn size(&self) -> usize {
+        let reasons: usize = self.reasons.iter().map(|reason| reason.len()).sum();
+        size_of::<Self>()
+            + self.reasons.capacity() * size_of::<Cow<'static, str>>()
+            + reasons
+            + self.detail.as_ref().map_or(0, String::capacity)
     }
 
     /// Creates a rejection with one reason that no eviction can remove.

@@ -12,6 +12,7 @@ use crate::framework::profile::Profile;
 use crate::framework::queue::Popped;
 use crate::metrics::{AttemptResult, Point, Status};
 use crate::plugins::plugin::{Plugin, Plugins};
+use crate::plugins::rejection::counted;
 use crate::plugins::volumes;
 use crate::state::pod::Pod;
 
@@ -142,10 +143,14 @@ impl Core {
         started: Instant,
     ) {
         tracing::info!(v = 2, pod = %pod.key, attempt = popped.attempts, err = verdict.message, "Unable to schedule pod; no fit; waiting");
-        for (node, rejection) in &verdict.nodes {
-            self.metrics.rejection(rejection);
-            let detail = rejection.detail.as_deref().unwrap_or_default();
-            tracing::debug!(pod = %pod.key, %node, plugin = %rejection.plugin, reasons = ?rejection.reasons, detail, "Node ruled out");
+        for (rejection, nodes) in counted(&verdict.nodes) {
+            self.metrics.rejection(rejection, nodes);
+        }
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            for (node, rejection) in &verdict.nodes {
+                let detail = rejection.detail.as_deref().unwrap_or_default();
+                tracing::debug!(pod = %pod.key, %node, plugin = %rejection.plugin, reasons = ?rejection.reasons, detail, "Node ruled out");
+            }
         }
         self.metrics.attempt(
             AttemptResult::unschedulable,

@@ -132,7 +132,8 @@ impl Core {
             None => Cause::NodeAdded,
         };
         if self.cluster.apply_node(node) {
-            self.queue.wake_rejected_by(Plugins::All, cause);
+            self.queue
+                .wake_rejected_by(Plugins::All, cause, Instant::now());
         }
     }
 
@@ -194,10 +195,10 @@ impl Core {
                 self.effects.push(Effect::WatchVolumes);
             }
             let gated = !pod.constraints.gates.is_empty();
-            self.queue
-                .upsert(key, &pod.uid, pod.priority, gated, Instant::now());
+            let now = Instant::now();
+            self.queue.upsert(key, &pod.uid, pod.priority, gated, now);
             if changed_itself {
-                self.queue.wake(key, Cause::PodUpdated);
+                self.queue.wake(key, Cause::PodUpdated, now);
             }
         } else if !self.cluster.is_assumed(key) {
             self.queue.remove(key);
@@ -228,12 +229,14 @@ impl Core {
             Plugin::PodTopologySpread,
             Plugin::InterPodAffinity,
         ];
+        let plugins = plugins.into_iter().collect();
         self.queue
-            .wake_rejected_by(plugins.into_iter().collect(), Cause::PodGone);
+            .wake_rejected_by(plugins, Cause::PodGone, Instant::now());
     }
 
     fn wake_for_volumes(&mut self) {
+        let plugins = volumes::PLUGINS.into_iter().collect();
         self.queue
-            .wake_rejected_by(volumes::PLUGINS.into_iter().collect(), Cause::VolumeUpdated);
+            .wake_rejected_by(plugins, Cause::VolumeUpdated, Instant::now());
     }
 }

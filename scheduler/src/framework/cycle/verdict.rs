@@ -2,7 +2,7 @@
 
 use crate::framework::message::message;
 use crate::plugins::plugin::Plugins;
-use crate::plugins::rejection::Rejection;
+use crate::plugins::rejection::{RuledOut, counted};
 
 /// Length in bytes after which no more nodes are described: no event has room for more.
 const MOST_DETAILS: usize = 1024;
@@ -15,7 +15,7 @@ pub struct Verdict {
     /// Plugins that ruled out any node. The pod is tried again when something changes for one of them.
     pub rejected_by: Plugins,
     /// Every node with the reason why it was ruled out.
-    pub nodes: Vec<(String, Rejection)>,
+    pub nodes: Vec<RuledOut>,
     /// Whether an earlier nomination of the pod is void.
     pub clears_nomination: bool,
 }
@@ -43,26 +43,28 @@ impl Verdict {
 }
 
 /// Returns the verdict if these are the nodes, each with the reason why it was ruled out.
-pub(crate) fn verdict(nodes: Vec<(String, Rejection)>) -> Verdict {
+pub(crate) fn verdict(nodes: Vec<RuledOut>) -> Verdict {
     let rejected_by = if nodes.is_empty() {
         Plugins::All
     } else {
-        nodes
-            .iter()
-            .map(|(_, rejection)| rejection.plugin)
+        counted(&nodes)
+            .map(|(rejection, _)| rejection.plugin)
             .collect()
     };
     Verdict {
         message: if nodes.is_empty() {
             "no nodes available to schedule pods".to_owned()
         } else {
-            let reasons = nodes.iter().flat_map(|(_, rejection)| &rejection.reasons);
+            let reasons = counted(&nodes).flat_map(|(rejection, count)| {
+                let reasons = rejection.reasons.iter();
+                reasons.map(move |reason| (reason.as_ref(), count))
+            });
             let mut first = reasons.clone();
             match first.next() {
-                Some(reason) if nodes.iter().all(|(_, rejection)| rejection.everywhere) => {
+                Some((reason, _)) if counted(&nodes).all(|(rejection, _)| rejection.everywhere) => {
                     format!("0/{} nodes are available: {reason}.", nodes.len())
                 }
-                _ => message(nodes.len(), reasons.map(AsRef::as_ref)),
+                _ => message(nodes.len(), reasons),
             }
         },
         rejected_by,

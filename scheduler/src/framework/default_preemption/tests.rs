@@ -39,12 +39,12 @@ fn mk_preemptor(requests: &str) -> Pod {
 
 fn run(cluster: &mut Cluster, cache: &Cache, pod: &Pod) -> Result<Candidate, Refusal> {
     let filters = Filters::from(FILTERS);
-    let rejected: Vec<(String, Rejection)> = {
+    let rejected: Vec<RuledOut> = {
         let attempt = Attempt::new(&filters, cluster, pod);
         NodeInfo::all(cluster, cache)
             .filter_map(|info| {
                 let rejection = attempt.examine(&info).err()?;
-                Some((info.node.name.clone(), rejection))
+                Some((Arc::from(&*info.node.name), Arc::new(rejection)))
             })
             .collect()
     };

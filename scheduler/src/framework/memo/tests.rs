@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::framework::cycle::{Outcome, attempt};
+use crate::plugins::plugin::Plugin;
 use crate::state::images::Images;
 use crate::state::pod::Phase;
 use crate::testing::{mk_cache, mk_key, mk_node, mk_nrt, mk_pod};
@@ -245,4 +246,85 @@ proptest! {
             }
         }
     }
+}
+
+/// Lets the filters look at every node for pods of a number of shapes. `reason` is what they say of a node. Returns how often they looked.
+fn examine_all(
+    memo: &mut Memo,
+    cluster: &Cluster,
+    cache: &Cache,
+    shapes: usize,
+    reason: impl Fn(&str) -> String,
+) -> usize {
+    let profile = mk_profile();
+    let mut looked = 0;
+    for shape in 0..shapes {
+        let pod = mk_pod("p", &format!("cpu={} memory=1Gi", 1_000 + shape));
+        memo.switch_to(&profile, &pod, false);
+        for index in 0..memo.len() {
+            let examine = |info: &NodeInfo<'_>| {
+                looked += 1;
+                Err(Rejection {
+                    detail: Some(reason(&info.node.name)),
+                    ..Rejection::new(Plugin::NodeResourcesFit, "Insufficient cpu")
+                })
+            };
+            let find_node = |name: &str| NodeInfo::named(name, cluster, cache);
+            memo.is_feasible(index, find_node, examine, |_, _| 0);
+        }
+    }
+    looked
+}
+
+fn mk_cluster(nodes: usize) -> (Cluster, Cache) {
+    let mut cluster = Cluster::new();
+    for number in 0..nodes {
+        cluster.apply_node(mk_node(&format!("n{number:04}"), "cpu=4 memory=8Gi"));
+    }
+    (cluster, mk_cache(true))
+}
+
+#[test]
+fn pods_of_a_hundred_shapes_cost_a_look_at_each_node_once() {
+    let (mut cluster, mut cache) = mk_cluster(50);
+    let mut memo = Memo::default();
+    memo.update(&mut cluster, &mut cache);
+    let same = |_: &str| "cpu wanted 1000000, 0 of 4000 used".to_owned();
+    assert_eq!(
+        examine_all(&mut memo, &cluster, &cache, 100, same),
+        100 * 50
+    );
+    assert_eq!(examine_all(&mut memo, &cluster, &cache, 100, same), 0);
+    // one that changes is looked at again
+    cluster.apply_node(mk_node("n0007", "cpu=5 memory=8Gi"));
+    memo.update(&mut cluster, &mut cache);
+    assert_eq!(examine_all(&mut memo, &cluster, &cache, 100, same), 100);
+    let rejections = memo.rejections();
+    assert_eq!(rejections.len(), 50);
+    let first = &rejections[0].1;
+    assert!(
+        rejections
+            .iter()
+            .all(|(_, rejection)| Arc::ptr_eq(first, rejection)),
+        "nodes that are ruled out for one reason share it"
+    );
+}
+
+#[test]
+fn what_is_remembered_has_a_largest_size() {
+    let (mut cluster, mut cache) = mk_cluster(200);
+    let mut memo = Memo::default();
+    memo.update(&mut cluster, &mut cache);
+    // each node says something else, and much
+    let each = |name: &str| format!("{name}: {}", "x".repeat(1_000));
+    examine_all(&mut memo, &cluster, &cache, 100, each);
+    let largest = SIZE + 200 * 2_000;
+    let size = memo.size();
+    assert!((SIZE / 2..largest).contains(&size), "{size} bytes");
+    // small results, but many
+    let mut memo = Memo::default();
+    cluster = mk_cluster(1).0;
+    memo.update(&mut cluster, &mut cache);
+    examine_all(&mut memo, &cluster, &cache, 2 * SHAPES, each);
+    assert_eq!(memo.others.len() + 1, SHAPES);
 }

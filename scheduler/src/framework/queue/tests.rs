@@ -98,6 +98,7 @@ fn a_change_wakes_only_those_it_may_help_and_starts_the_backoff_over() {
     queue.wake_rejected_by(
         rejected_by(Plugin::NodeResourceTopologyMatch),
         Cause::TopologyUpdated,
+        now,
     );
     assert_eq!(
         queue.lengths(),
@@ -119,13 +120,39 @@ fn a_change_wakes_only_those_it_may_help_and_starts_the_backoff_over() {
     assert_eq!(queue.next_wake(), Some(now + SECOND));
 }
 
+/// A pod comes and goes every three seconds in a cluster with thousands that fit nowhere, and each that goes wakes them all.
+#[test]
+fn changes_that_never_end_start_the_backoff_over_once_a_minute() {
+    let (mut queue, start) = mk_queue();
+    let fit = || rejected_by(Plugin::NodeResourcesFit);
+    add(&mut queue, "a", 0, start);
+    // somebody else is always ready, so that nothing shortens a backoff
+    add(&mut queue, "ready", 1, start);
+    let mut attempts = 0;
+    for second in 0..120 {
+        let now = start + second * SECOND;
+        assert_eq!(pop(&mut queue, now).as_deref(), Some("ready"));
+        if queue.lengths().active > 0 {
+            assert_eq!(pop(&mut queue, now).as_deref(), Some("a"));
+            queue.failed(&mk_key("a"), fit(), now);
+            attempts += 1;
+        }
+        queue.remove(&mk_key("ready"));
+        add(&mut queue, "ready", 1, now);
+        if second % 3 == 0 {
+            queue.wake_rejected_by(fit(), Cause::PodGone, now);
+        }
+    }
+    assert_eq!(attempts, 18);
+}
+
 #[test]
 fn ready_pods_go_before_woken_ones() {
     let (mut queue, now) = mk_queue();
     add(&mut queue, "old", 9, now);
     queue.pop(now);
     queue.failed(&mk_key("old"), Plugins::All, now);
-    queue.wake(&mk_key("old"), Cause::PodUpdated);
+    queue.wake(&mk_key("old"), Cause::PodUpdated, now);
     add(&mut queue, "new", 0, now);
     assert_eq!(pop(&mut queue, now).as_deref(), Some("new"));
     assert_eq!(pop(&mut queue, now).as_deref(), Some("old"));
@@ -183,7 +210,7 @@ fn priority_may_change_in_any_state() {
             gated: 0
         }
     );
-    queue.wake(&mk_key("b"), Cause::PodUpdated);
+    queue.wake(&mk_key("b"), Cause::PodUpdated, now);
     add(&mut queue, "b", 3, now);
     assert_eq!(pop(&mut queue, now).as_deref(), Some("a"));
     assert_eq!(pop(&mut queue, now).as_deref(), Some("b"));
@@ -198,7 +225,7 @@ fn every_move_is_counted_with_its_cause() {
     queue.failed(&mk_key("a"), rejected_by(Plugin::NodeResourcesFit), now);
     let rejected: Vec<_> = queue.rejected().map(|(key, _)| key.name.clone()).collect();
     assert_eq!(rejected, ["a"]);
-    queue.wake_rejected_by(rejected_by(Plugin::NodeResourcesFit), Cause::PodGone);
+    queue.wake_rejected_by(rejected_by(Plugin::NodeResourcesFit), Cause::PodGone, now);
     assert_eq!(queue.rejected().count(), 0);
     queue.pop(now + SECOND);
     let moves: Vec<_> = queue.take_moves().into_keys().collect();

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod as WirePod};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use scheduler_config::default_plugins::DefaultPreemptionArgs;
@@ -228,7 +230,7 @@ fn the_user_of_a_claim_for_one_pod_gives_way_on_its_node_and_nobody_else_does() 
     };
     let rejected = ["a", "b"].map(|node| {
         let rejection = Rejection::new(Plugin::VolumeRestrictions, IN_USE);
-        (node.to_owned(), rejection)
+        (Arc::<str>::from(node), Arc::new(rejection))
     });
     let candidate = preempt(
         &Filters::from(&[Plugin::VolumeRestrictions][..]),
