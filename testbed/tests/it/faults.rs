@@ -377,8 +377,8 @@ async fn pods_on_light_nodes_run_and_go_when_they_are_deleted() {
     });
     tokio::time::timeout(PATIENCE, seen).await.unwrap().unwrap();
     let uid = pods.get("p3").await.unwrap().metadata.uid.unwrap();
-    pods.delete("p3", &DeleteParams::default()).await.unwrap();
-    let leaving = pods.get("p3").await.unwrap().metadata;
+    let deleted = pods.delete("p3", &DeleteParams::default()).await.unwrap();
+    let leaving = deleted.left().unwrap().metadata;
     assert_eq!(
         (leaving.generation, leaving.deletion_timestamp.is_some()),
         (Some(2), true)
