@@ -7,21 +7,16 @@ use judges::manifests::{self, Judge, Known};
 /// How many manifests a run compares.
 const COUNT: usize = 200;
 
-/// Returns what decides which ones: another number in each run, because all that can be drawn were compared. The variable `NUMARESOURCES_SEED`
-/// repeats a run.
-fn seed() -> u64 {
-    let given = std::env::var("NUMARESOURCES_SEED").ok();
-    let clock = || {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        now.unwrap().as_secs() % 1_000_000
-    };
-    given.map_or_else(clock, |seed| seed.parse().unwrap())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real: the Kubernetes programs"]
 async fn the_embedded_server_judges_200_manifests_as_a_real_one_does() {
-    let seed = seed();
+    // others in each run, because all that can be drawn were compared; the variable repeats a run
+    let given = std::env::var("NUMARESOURCES_SEED").ok();
+    let clock = || {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        now.map_or(0, |now| now.as_secs() % 1_000_000)
+    };
+    let seed: u64 = given.map_or_else(clock, |seed| seed.parse().unwrap());
     println!("NUMARESOURCES_SEED={seed} repeats this run");
     let documents = manifests::documents().unwrap();
     let cases = manifests::drawn(&documents, COUNT, seed);

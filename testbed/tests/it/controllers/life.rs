@@ -202,7 +202,7 @@ async fn a_service_has_the_addresses_of_its_pods() {
     let at_once = DeleteParams::default();
     endpoints.delete("web", &at_once).await.unwrap();
     until(&endpoints, "web", |found| {
-        address(found).is_some() && found.and_then(|found| found.uid()) != first
+        address(found).is_some() && found.and_then(kube::ResourceExt::uid) != first
     })
     .await;
     let of_web = ListParams::default().labels("kubernetes.io/service-name=web");

@@ -148,9 +148,9 @@ async fn a_volume_goes_when_no_claim_is_bound_to_it() {
         let at_once = DeleteParams::default();
         volumes.delete(name, &at_once).await.unwrap();
     }
-    until(&volumes, "free", |volume| volume.is_none()).await;
+    Box::pin(until(&volumes, "free", |volume| volume.is_none())).await;
     let kept = volumes.get("bound").await.unwrap();
     assert!(kept.metadata.deletion_timestamp.is_some());
     phase("bound", "Released").await;
-    until(&volumes, "bound", |volume| volume.is_none()).await;
+    Box::pin(until(&volumes, "bound", |volume| volume.is_none())).await;
 }
