@@ -1,6 +1,7 @@
 //! Room for expressions in CEL. Their parser and interpreter call themselves for each part of a part: an expression that is not small needs a
-//! large stack, and one without end is refused.
+//! large stack, and one without end is refused. Some functions of the interpreter panic, which ends no request here.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 use super::source::{Position, Size, show};
@@ -38,6 +39,15 @@ pub(crate) fn refusal(text: &str) -> Option<String> {
 pub(crate) fn is_small(text: &str) -> bool {
     let size = Size::of(text);
     size.depth <= SMALL.depth && size.tokens <= SMALL.tokens
+}
+
+/// What is said of an expression whose evaluation panicked.
+pub(crate) const PANICKED: &str = "internal error";
+
+/// Evaluates expressions. `None` if the interpreter panics: it compares and adds amounts such as `1e100` in numbers that cannot hold them.
+pub(crate) fn evaluate<T>(work: impl FnOnce() -> T) -> Option<T> {
+    // what an evaluation changes belongs to it alone
+    catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
 /// Works on expressions, where there is room for those that are not small.

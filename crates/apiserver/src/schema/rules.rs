@@ -88,16 +88,23 @@ impl Rules {
 
     fn walk(&self, before: Option<&Value>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
         if let Some((schema, written)) = &self.own {
-            let result =
-                VALIDATOR.with(|validator| validator.validate_compiled(schema, value, before));
+            let result = room::evaluate(|| {
+                VALIDATOR.with(|validator| validator.validate_compiled(schema, value, before))
+            });
             // an unchanged value is checked by transition rules only
             let is_unchanged = before == Some(value);
-            let broken = result.err().into_iter().flatten();
-            causes.extend(
-                broken
-                    .filter(|error| !is_unchanged || error.rule.contains(OLD_SELF))
-                    .map(|error| cause(&error, written, path, value)),
-            );
+            match result {
+                Some(result) => {
+                    let broken = result.err().into_iter().flatten();
+                    causes.extend(
+                        broken
+                            .filter(|error| !is_unchanged || error.rule.contains(OLD_SELF))
+                            .map(|error| cause(&error, written, path, value)),
+                    );
+                }
+                None if is_unchanged => {}
+                None => causes.push(not_evaluated(written, path, value)),
+            }
         }
         match value {
             Value::Object(fields) => {
@@ -186,15 +193,30 @@ fn without_rules(schema: &Value) -> Value {
     }
 }
 
+/// Returns the field of a cause.
+fn field_of(path: &str) -> String {
+    if path.is_empty() {
+        return NO_PATH.to_owned();
+    }
+    path.trim_start_matches('.').to_owned()
+}
+
+/// Returns the cause for rules at which the interpreter gave up; which of them it was is not known.
+fn not_evaluated(written: &[Value], path: &str, value: &Value) -> Cause {
+    let rules: Vec<&str> = written
+        .iter()
+        .filter_map(|rule| rule["rule"].as_str())
+        .collect();
+    let text = format!("{} evaluating rule: {}", room::PANICKED, rules.join(" or "));
+    Cause::invalid(field_of(path), &Value::from(kind_of(value)), &text)
+}
+
 /// Returns the cause for a violated rule; `path` is the path of the value.
 fn cause(error: &ValidationError, written: &[Value], path: &str, value: &Value) -> Cause {
     let is_broken = error.kind != ErrorKind::ValidationFailure;
     // only a rule that was evaluated says which field is wrong
     let inner = if is_broken { "" } else { &*error.field_path };
-    let field = match format!("{path}{inner}") {
-        field if field.is_empty() => NO_PATH.to_owned(),
-        field => field.trim_start_matches('.').to_owned(),
-    };
+    let field = field_of(&format!("{path}{inner}"));
     let whole = written
         .iter()
         .find(|rule| runnable(rule)["rule"] == error.rule.as_str());
@@ -310,6 +332,27 @@ mod tests {
         );
         assert!(broken(Some(&before), &before).is_empty());
         assert!(broken(None, &before).is_empty());
+    }
+
+    #[test]
+    fn amounts_that_the_interpreter_cannot_hold_break_the_rule_and_nothing_else() {
+        let rules = Rules::compile(&json!({"type": "object", "properties": {"spec": {
+            "type": "object",
+            "x-kubernetes-validations": [{"rule": "quantity(self.c).isGreaterThan(quantity('1Gi'))"}],
+            "properties": {"c": {"type": "string"}},
+        }}}));
+        for amount in ["1e100", "1e-100"] {
+            let causes = rules.validate(None, &json!({"spec": {"c": amount}}));
+            let messages: Vec<String> = causes.into_iter().map(|cause| cause.message).collect();
+            assert_eq!(
+                messages,
+                [
+                    "Invalid value: \"object\": internal error evaluating rule: quantity(self.c).isGreaterThan(quantity('1Gi'))"
+                ]
+            );
+        }
+        let fits = json!({"spec": {"c": "2Gi"}});
+        assert!(rules.validate(None, &fits).is_empty());
     }
 
     mod fuzz {

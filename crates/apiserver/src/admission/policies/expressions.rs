@@ -12,6 +12,7 @@ use serde_json::Value as Json;
 
 use super::{authorizer, meter};
 use crate::access::identity::Identity;
+use crate::schema::room;
 use crate::schema::rules::go_error;
 use crate::storage::State;
 
@@ -106,7 +107,7 @@ impl Evaluator<'_> {
         let (expression, cost) = &*compiled;
         loop {
             meter::start(*cost);
-            let result = self.context.resolve(expression);
+            let result = room::evaluate(|| self.context.resolve(expression));
             if authorizer::answer(self.state, self.identity) {
                 continue;
             }
@@ -124,6 +125,9 @@ impl Evaluator<'_> {
                     "operation cancelled: actual cost limit exceeded".into(),
                 ));
             }
+            let Some(result) = result else {
+                return Err(failed(room::PANICKED.to_owned()));
+            };
             return result.map_err(|error| failed(go_error(&error.to_string())));
         }
     }
