@@ -86,7 +86,9 @@ fn main() -> ExitCode {
         Command::Bench(args) => return forward::run("bench", &[], args),
         Command::Chaos(args) => return forward::run("chaos", &["chaos"], args),
         Command::Citations => citations::run(),
-        Command::Codegen { check } => codegen::run(check),
+        Command::Codegen { check } => {
+            image::size_table().and_then(|sizes| codegen::run(check, sizes))
+        }
         Command::Compatibility { check } => compatibility::run(check),
         Command::Conformance(args) => return forward::run("judges", &["conformance"], args),
         Command::Fuzz(args) => fuzz::run(&args),
