@@ -5,7 +5,9 @@
 //! without any. What became of each mutant is kept ([`results`]) and rendered ([`table`]).
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, SyncSender};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
@@ -235,37 +237,47 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs the suite on a build without a fault, then on one build for each mutant.
+    /// Runs the suite on a build without a fault, then on one build for each mutant. While one is judged, the next is built.
     fn run(&self, mutants: &[&Mutant], results: &mut Results) -> anyhow::Result<()> {
         note("building the suite and the programs without a fault");
         self.tree.build_judge()?;
-        let control = self.examine(None, results).context("the control run")?;
-        if let Some(seen) = control.caught() {
-            let failed: Vec<&str> = seen.failed.iter().map(String::as_str).collect();
-            bail!(
-                "the run without a fault fails ({}), so no mutant can be counted: make {} green first",
-                failed.join(", "),
-                seen.stage.name()
-            );
-        }
+        self.control(results).context("the control run")?;
         note("control: nothing fails");
-        let mut broken = Vec::new();
-        for (number, mutant) in (1..).zip(mutants) {
-            let started = Instant::now();
-            let result = match self.examine(Some(mutant), results) {
-                Ok(record) => verdict(&record),
-                Err(error) => {
-                    broken.push(mutant.name.as_str());
-                    format!("no result: {error:#}")
-                }
-            };
+        let records = mutants
+            .iter()
+            .map(|mutant| (*mutant, self.record(Some(mutant), results)));
+        let (open, over): (Vec<_>, Vec<_>) = records.partition(|(_, record)| self.is_open(record));
+        for (mutant, record) in over {
             note(&format!(
-                "[{number}/{}] {}: {result} ({} s)",
-                mutants.len(),
+                "{}: {} (by an earlier run)",
                 mutant.name,
-                started.elapsed().as_secs()
+                verdict(&record)
             ));
         }
+        let to_build: Vec<&Mutant> = open.iter().map(|(mutant, _)| *mutant).collect();
+        let count = open.len();
+        let mut broken = Vec::new();
+        let (ready, built) = mpsc::sync_channel(0);
+        thread::scope(|scope| {
+            // the sender ends with the thread, also where that panics, so that nobody waits for more
+            scope.spawn(move || self.build_each(&to_build, &ready));
+            for ((number, (mutant, record)), bin_dir) in (1..).zip(open).zip(built) {
+                let started = Instant::now();
+                let judged = bin_dir.and_then(|bin_dir| self.judge(record, &bin_dir, results));
+                let result = match judged {
+                    Ok(record) => verdict(&record),
+                    Err(error) => {
+                        broken.push(mutant.name.as_str());
+                        format!("no result: {error:#}")
+                    }
+                };
+                note(&format!(
+                    "[{number}/{count}] {}: {result} ({} s)",
+                    mutant.name,
+                    started.elapsed().as_secs()
+                ));
+            }
+        });
         ensure!(
             broken.is_empty(),
             "{} mutants have no result: {}",
@@ -275,25 +287,70 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Builds and runs one mutant, or the programs without a fault, as far as there is no result yet. Stops at the first stage that fails.
-    fn examine(&self, mutant: Option<&Mutant>, results: &mut Results) -> anyhow::Result<Record> {
+    /// Runs the suite on a build without a fault, where nothing may fail.
+    fn control(&self, results: &mut Results) -> anyhow::Result<()> {
+        let mut record = self.record(None, results);
+        if self.is_open(&record) {
+            let [bin_dir, _] = self.tree.bin_dirs();
+            self.tree.build(&bin_dir)?;
+            record = self.judge(record, &bin_dir, results)?;
+        }
+        if let Some(seen) = record.caught() {
+            let failed: Vec<&str> = seen.failed.iter().map(String::as_str).collect();
+            bail!(
+                "the run without a fault fails ({}), so no mutant can be counted: make {} green first",
+                failed.join(", "),
+                seen.stage.name()
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns the record of a mutant, or of the control run, that this run goes on with.
+    fn record(&self, mutant: Option<&Mutant>, results: &Results) -> Record {
         let former = results.on(mutant, self.tree.digest());
-        let mut record = former
+        former
             .filter(|_| self.args.resume)
             .cloned()
-            .unwrap_or_else(|| Record::new(mutant, self.tree.digest()));
-        let left = record.left(self.args.stages());
-        if left.is_empty() {
-            return Ok(record);
+            .unwrap_or_else(|| Record::new(mutant, self.tree.digest()))
+    }
+
+    fn is_open(&self, record: &Record) -> bool {
+        !record.left(self.args.stages()).is_empty()
+    }
+
+    /// Builds the programs of each mutant, and tells where they are when somebody is ready to judge them: only then is their directory free again.
+    fn build_each(&self, mutants: &[&Mutant], ready: &SyncSender<anyhow::Result<PathBuf>>) {
+        for (mutant, bin_dir) in mutants.iter().zip(self.tree.bin_dirs().iter().cycle()) {
+            let built = self.build(mutant, bin_dir).map(|()| bin_dir.clone());
+            if ready.send(built).is_err() {
+                return;
+            }
         }
-        self.build(mutant)?;
+    }
+
+    /// Builds the programs with an edit, and undoes it at once: what is built is all that the runs need.
+    fn build(&self, mutant: &Mutant, bin_dir: &Path) -> anyhow::Result<()> {
+        self.tree.apply(mutant)?;
+        let built = self.tree.build(bin_dir);
+        self.tree.revert(mutant)?;
+        built.with_context(|| format!("{} does not compile: mend the edit", mutant.name))
+    }
+
+    /// Runs the suite on programs, as far as there is no result yet. Stops at the first stage that fails.
+    fn judge(
+        &self,
+        mut record: Record,
+        bin_dir: &Path,
+        results: &mut Results,
+    ) -> anyhow::Result<Record> {
         let artifacts = self.runs.join(&record.name);
         let trial = Trial {
-            suite: &self.tree.suite(),
-            bin_dir: &self.tree.bin_dir(),
+            suite: &tree::suite(bin_dir),
+            bin_dir,
             artifacts: &artifacts,
         };
-        for stage in left {
+        for stage in record.left(self.args.stages()) {
             note(&format!("{}: {}", record.name, stage.name()));
             let seen = trial.run(stage)?;
             record.seen.retain(|former| former.stage != stage);
@@ -304,17 +361,6 @@ impl Runner<'_> {
             }
         }
         Ok(record)
-    }
-
-    /// Builds the programs with an edit, and undoes it at once: what is built is all that the runs need.
-    fn build(&self, mutant: Option<&Mutant>) -> anyhow::Result<()> {
-        let Some(mutant) = mutant else {
-            return self.tree.build();
-        };
-        self.tree.apply(mutant)?;
-        let built = self.tree.build();
-        self.tree.revert(mutant)?;
-        built.with_context(|| format!("{} does not compile: mend the edit", mutant.name))
     }
 }
 

@@ -10,14 +10,16 @@ use super::Digest;
 use super::list::Mutant;
 use crate::cargo;
 
-/// The programs that are built with a fault.
-const MUTATED: [&str; 3] = [
-    "numaresources-operator",
-    "numaresources-scheduler",
-    "resource-topology-exporter",
+/// The programs that are built with a fault, each with its package.
+const MUTATED: [(&str, &str); 3] = [
+    ("operator", "numaresources-operator"),
+    ("scheduler", "numaresources-scheduler"),
+    ("rte", "resource-topology-exporter"),
 ];
+/// The program that judges.
+const SUITE: &str = "numaresources-tests";
 /// Programs that judge, or that the judge's cluster consists of: never with a fault.
-const CLEAN: [&str; 2] = ["numaresources-testbed", "numaresources-tests"];
+const CLEAN: [&str; 2] = ["numaresources-testbed", SUITE];
 /// What of the tree has no part in a verdict.
 const WITHOUT_EFFECT: [&str; 4] = ["bench/", "docs/", "judges/", "xtask/"];
 const MARKDOWN: &str = ".md";
@@ -73,14 +75,9 @@ impl Tree {
         &self.digest
     }
 
-    /// Returns the directory of the programs under test.
-    pub(crate) fn bin_dir(&self) -> PathBuf {
-        self.dir.join("bin")
-    }
-
-    /// Returns the suite's program.
-    pub(crate) fn suite(&self) -> PathBuf {
-        self.bin_dir().join("numaresources-tests")
+    /// Returns the directories of programs under test. There are two, so that programs are built while others are judged.
+    pub(crate) fn bin_dirs(&self) -> [PathBuf; 2] {
+        ["bin-0", "bin-1"].map(|name| self.dir.join(name))
     }
 
     /// Builds the programs without a fault that judge, in the workspace itself, and puts them beside those under test.
@@ -95,7 +92,9 @@ impl Tree {
                 .filter_map(|artifact| artifact.executable.as_ref())
                 .find(|executable| executable.file_name() == Some(program))
                 .with_context(|| format!("cargo built no {program}"))?;
-            self.install(built.as_std_path(), program)?;
+            for bin_dir in self.bin_dirs() {
+                install(built.as_std_path(), &bin_dir, program)?;
+            }
         }
         Ok(())
     }
@@ -136,14 +135,18 @@ impl Tree {
         self.cargo("check")
     }
 
-    /// Builds the copy and puts its programs into [`Tree::bin_dir`].
+    /// Builds the copy and puts its programs into one of [`Tree::bin_dirs`].
     ///
     /// # Errors
     /// Returns an error with the compiler's messages if it does not compile.
-    pub(crate) fn build(&self) -> anyhow::Result<()> {
+    pub(crate) fn build(&self, bin_dir: &Path) -> anyhow::Result<()> {
         self.cargo("build")?;
-        for program in MUTATED {
-            self.install(&self.build_dir().join("debug").join(program), program)?;
+        for (_, program) in MUTATED {
+            install(
+                &self.build_dir().join("debug").join(program),
+                bin_dir,
+                program,
+            )?;
         }
         Ok(())
     }
@@ -154,16 +157,8 @@ impl Tree {
 
     fn cargo(&self, command: &str) -> anyhow::Result<()> {
         let output = cargo::command()
-            .args([
-                command,
-                "--locked",
-                "--quiet",
-                "--bins",
-                "-p",
-                "operator",
-                "-p",
-                "scheduler",
-            ])
+            .args([command, "--locked", "--quiet", "--bins"])
+            .args(MUTATED.iter().flat_map(|(package, _)| ["-p", package]))
             .current_dir(copy_in(&self.dir))
             .env("CARGO_TARGET_DIR", self.build_dir())
             .env("CARGO_TERM_COLOR", "never")
@@ -182,17 +177,22 @@ impl Tree {
             shown.join("\n")
         )
     }
+}
 
-    /// Copies a program without what cargo says about its sources: the suite then takes it as it is.
-    fn install(&self, from: &Path, name: &str) -> anyhow::Result<()> {
-        let to = self.bin_dir().join(name);
-        let what = || format!("copying {} to {}", from.display(), to.display());
-        std::fs::create_dir_all(self.bin_dir()).with_context(what)?;
-        // a program that still runs cannot be written to, but another can take its name
-        let draft = to.with_extension("new");
-        std::fs::copy(from, &draft).with_context(what)?;
-        std::fs::rename(&draft, &to).with_context(what)
-    }
+/// Returns the suite's program in one of [`Tree::bin_dirs`].
+pub(crate) fn suite(bin_dir: &Path) -> PathBuf {
+    bin_dir.join(SUITE)
+}
+
+/// Copies a program without what cargo says about its sources: the suite then takes it as it is.
+fn install(from: &Path, bin_dir: &Path, name: &str) -> anyhow::Result<()> {
+    let to = bin_dir.join(name);
+    let what = || format!("copying {} to {}", from.display(), to.display());
+    std::fs::create_dir_all(bin_dir).with_context(what)?;
+    // a program that still runs cannot be written to, but another can take its name
+    let draft = to.with_extension("new");
+    std::fs::copy(from, &draft).with_context(what)?;
+    std::fs::rename(&draft, &to).with_context(what)
 }
 
 /// Returns where the copy of the sources is.
