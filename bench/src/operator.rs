@@ -66,11 +66,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let program = match &args.operator {
-        Some(program) => program.clone(),
-        // which is the operator under any name that is not one of the tools
-        None => shipped::program("numaresources-stack")?,
-    };
+    // which is the operator under any name that is not one of the tools
+    let program = shipped::program(args.operator.as_deref(), "numaresources-stack")?;
     let runtime = tokio::runtime::Runtime::new()?;
     let mut memory = Figure::new("peak resident memory", "MB", 20.0);
     let mut cpu = Figure::new("processor time when idle, of one CPU", "%", 0.5);

@@ -58,10 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let bin_dir = program.parent().context("this program has no directory")?;
     build(&["-p", "testbed"])?;
-    let exporter = match &args.exporter {
-        Some(exporter) => exporter.clone(),
-        None => shipped::program("resource-topology-exporter")?,
-    };
+    let exporter = shipped::program(args.exporter.as_deref(), "resource-topology-exporter")?;
     let runtime = tokio::runtime::Runtime::new()?;
     let figures = runtime.block_on(measure(args, bin_dir, &exporter))?;
     conclude(&figures, args.check)

@@ -64,10 +64,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let ours = match &args.scheduler {
-        Some(program) => program.clone(),
-        None => shipped::program("numaresources-scheduler")?,
-    };
+    let ours = shipped::program(args.scheduler.as_deref(), "numaresources-scheduler")?;
     let kubernetes = kubernetes::locate(&SearchPath::from_environment(None), &|_| {})?;
     let runtime = tokio::runtime::Runtime::new()?;
     let mut figures = Vec::new();

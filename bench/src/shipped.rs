@@ -1,13 +1,16 @@
 //! The programs of the images.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context as _, ensure};
 use programs::cargo;
 
-/// Builds a program as the images have it, and returns its path: what ships is what is measured.
-pub(super) fn program(name: &str) -> anyhow::Result<PathBuf> {
+/// Returns the path of the program to measure: the given one, or one that is built as the images have it, because what ships is what is measured.
+pub(super) fn program(given: Option<&Path>, name: &str) -> anyhow::Result<PathBuf> {
+    if let Some(given) = given {
+        return Ok(given.to_owned());
+    }
     let mut build = cargo::command();
     build
         .args(["run", "--quiet", "--locked", "--package", "xtask", "--"])

@@ -65,10 +65,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let program = match &args.scheduler {
-        Some(program) => program.clone(),
-        None => shipped::program("numaresources-scheduler")?,
-    };
+    let program = shipped::program(args.scheduler.as_deref(), "numaresources-scheduler")?;
     let runtime = tokio::runtime::Runtime::new()?;
     let run = runtime.block_on(async {
         let environment = Environment::start(args).await?;
