@@ -6,11 +6,13 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use data_encoding::HEXLOWER;
 use programs::console::note;
 use sha2::{Digest as _, Sha256};
@@ -24,8 +26,8 @@ mod table;
 mod tree;
 
 use list::Mutant;
-use results::{Record, Results, Totals};
-use stage::{Stage, Trial};
+use results::{CONTROL, Record, Results, Totals};
+use stage::{Seen, Stage, Trial};
 use tree::Tree;
 
 /// The page of the results.
@@ -56,6 +58,9 @@ pub(crate) struct Args {
     /// Do not run again what has a result on the same sources
     #[arg(long)]
     resume: bool,
+    /// How many mutants are judged at the same time, each on a cluster of its own
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=8))]
+    jobs: u8,
     /// Run none; write docs/mutants.md from the latest results
     #[arg(long, conflicts_with_all = ["filters", "list", "check", "compile_only", "tier0", "resume"])]
     table: bool,
@@ -133,7 +138,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.table {
         return write_table(&root, &mutants, &results);
     }
-    let tree = Tree::prepare(&root, &dir)?;
+    let tree = Tree::prepare(&root, &dir, args.jobs)?;
     if args.compile_only {
         return compile(&tree, &selected);
     }
@@ -227,6 +232,32 @@ fn conclude(totals: &Totals, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A mutant whose build has ended.
+#[derive(Debug)]
+struct Ready<'m> {
+    mutant: &'m Mutant,
+    record: Record,
+    /// Where its programs are.
+    bin_dir: PathBuf,
+    /// Whether it compiles.
+    built: anyhow::Result<()>,
+}
+
+/// How many mutants are over.
+#[derive(Debug)]
+struct Progress {
+    over: AtomicUsize,
+    of: usize,
+}
+
+impl Progress {
+    /// Counts one more, and returns `3/80`.
+    fn next(&self) -> String {
+        let over = self.over.fetch_add(1, Ordering::Relaxed) + 1;
+        format!("{over}/{}", self.of)
+    }
+}
+
 /// Builds and runs mutants.
 #[derive(Clone, Copy, Debug)]
 struct Runner<'a> {
@@ -237,7 +268,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs the suite on a build without a fault, then on one build for each mutant. While one is judged, the next is built.
+    /// Runs the suite on a build without a fault, then on one build for each mutant. While some are judged, the next is built.
     fn run(&self, mutants: &[&Mutant], results: &mut Results) -> anyhow::Result<()> {
         note("building the suite and the programs without a fault");
         self.tree.build_judge()?;
@@ -254,30 +285,36 @@ impl Runner<'_> {
                 verdict(&record)
             ));
         }
-        let to_build: Vec<&Mutant> = open.iter().map(|(mutant, _)| *mutant).collect();
-        let count = open.len();
-        let mut broken = Vec::new();
-        let (ready, built) = mpsc::sync_channel(0);
-        thread::scope(|scope| {
-            // the sender ends with the thread, also where that panics, so that nobody waits for more
-            scope.spawn(move || self.build_each(&to_build, &ready));
-            for ((number, (mutant, record)), bin_dir) in (1..).zip(open).zip(built) {
-                let started = Instant::now();
-                let judged = bin_dir.and_then(|bin_dir| self.judge(record, &bin_dir, results));
-                let result = match judged {
-                    Ok(record) => verdict(&record),
-                    Err(error) => {
-                        broken.push(mutant.name.as_str());
-                        format!("no result: {error:#}")
-                    }
-                };
-                note(&format!(
-                    "[{number}/{count}] {}: {result} ({} s)",
-                    mutant.name,
-                    started.elapsed().as_secs()
-                ));
-            }
-        });
+        let progress = Progress {
+            over: AtomicUsize::new(0),
+            of: open.len(),
+        };
+        let results = Mutex::new(results);
+        let (ready, built) = mpsc::channel();
+        let built = Mutex::new(built);
+        let (give_back, free) = mpsc::channel();
+        for bin_dir in self.tree.bin_dirs() {
+            give_back.send(bin_dir).context("offering a directory")?;
+        }
+        let broken = thread::scope(|scope| {
+            // its end of `ready` ends with the thread, also where that panics, so that nobody waits for more
+            scope.spawn(move || self.build_each(open, &free, &ready));
+            let judges: Vec<_> = (0..self.args.jobs)
+                .map(|_| {
+                    let give_back = give_back.clone();
+                    let (progress, built, results) = (&progress, &built, &results);
+                    scope.spawn(move || self.judge_each(progress, built, &give_back, results))
+                })
+                .collect();
+            drop(give_back);
+            let broken = judges.into_iter().map(|judge| {
+                judge
+                    .join()
+                    .map_err(|_panic| anyhow!("a judge ended early"))
+            });
+            broken.collect::<anyhow::Result<Vec<_>>>()
+        })?;
+        let broken: Vec<String> = broken.into_iter().flatten().collect();
         ensure!(
             broken.is_empty(),
             "{} mutants have no result: {}",
@@ -287,13 +324,35 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Runs the suite on a build without a fault, where nothing may fail.
+    /// Runs the suite on a build without a fault, where nothing may fail: as often at the same time as mutants will be judged, because what
+    /// fails under that load would count as noticed.
     fn control(&self, results: &mut Results) -> anyhow::Result<()> {
         let mut record = self.record(None, results);
         if self.is_open(&record) {
-            let [bin_dir, _] = self.tree.bin_dirs();
-            self.tree.build(&bin_dir)?;
-            record = self.judge(record, &bin_dir, results)?;
+            let bin_dirs: Vec<PathBuf> = self.tree.bin_dirs().take(self.args.jobs.into()).collect();
+            for bin_dir in &bin_dirs {
+                self.tree.build(bin_dir)?;
+            }
+            let run = |stage: Stage| {
+                let each = (1_u8..).zip(&bin_dirs);
+                let each = each.map(|(number, bin_dir)| (format!("{CONTROL}-{number}"), bin_dir));
+                let each: Vec<_> = each.collect();
+                thread::scope(|scope| {
+                    let runs: Vec<_> = each
+                        .iter()
+                        .map(|(name, bin_dir)| scope.spawn(|| self.trial(name, bin_dir, stage)))
+                        .collect();
+                    let mut all = Seen::nothing_failed(stage);
+                    for run in runs {
+                        all.add(
+                            run.join()
+                                .map_err(|_panic| anyhow!("a run ended early"))??,
+                        );
+                    }
+                    Ok(all)
+                })
+            };
+            record = self.judge(record, run, &Mutex::new(results))?;
         }
         if let Some(seen) = record.caught() {
             let failed: Vec<&str> = seen.failed.iter().map(String::as_str).collect();
@@ -319,13 +378,63 @@ impl Runner<'_> {
         !record.left(self.args.stages()).is_empty()
     }
 
-    /// Builds the programs of each mutant, and tells where they are when somebody is ready to judge them: only then is their directory free again.
-    fn build_each(&self, mutants: &[&Mutant], ready: &SyncSender<anyhow::Result<PathBuf>>) {
-        for (mutant, bin_dir) in mutants.iter().zip(self.tree.bin_dirs().iter().cycle()) {
-            let built = self.build(mutant, bin_dir).map(|()| bin_dir.clone());
-            if ready.send(built).is_err() {
+    /// Builds the programs of each mutant, into a directory that nobody judges.
+    fn build_each<'m>(
+        &self,
+        open: Vec<(&'m Mutant, Record)>,
+        free: &Receiver<PathBuf>,
+        ready: &Sender<Ready<'m>>,
+    ) {
+        for (mutant, record) in open {
+            let Ok(bin_dir) = free.recv() else {
+                return;
+            };
+            let ready_mutant = Ready {
+                mutant,
+                record,
+                built: self.build(mutant, &bin_dir),
+                bin_dir,
+            };
+            if ready.send(ready_mutant).is_err() {
                 return;
             }
+        }
+    }
+
+    /// Judges mutants until there are no more. Returns the names of those that have no result.
+    fn judge_each(
+        &self,
+        progress: &Progress,
+        built: &Mutex<Receiver<Ready<'_>>>,
+        give_back: &Sender<PathBuf>,
+        results: &Mutex<&mut Results>,
+    ) -> Vec<String> {
+        let mut broken = Vec::new();
+        loop {
+            let next = built.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok(ready) = next else {
+                return broken;
+            };
+            let started = Instant::now();
+            let run = |stage| self.trial(&ready.mutant.name, &ready.bin_dir, stage);
+            let judged = ready
+                .built
+                .and_then(|()| self.judge(ready.record, run, results));
+            let result = match judged {
+                Ok(record) => verdict(&record),
+                Err(error) => {
+                    broken.push(ready.mutant.name.clone());
+                    format!("no result: {error:#}")
+                }
+            };
+            // the builder may have ended
+            let _ = give_back.send(ready.bin_dir);
+            note(&format!(
+                "[{}] {}: {result} ({} s)",
+                progress.next(),
+                ready.mutant.name,
+                started.elapsed().as_secs()
+            ));
         }
     }
 
@@ -337,30 +446,37 @@ impl Runner<'_> {
         built.with_context(|| format!("{} does not compile: mend the edit", mutant.name))
     }
 
-    /// Runs the suite on programs, as far as there is no result yet. Stops at the first stage that fails.
+    /// Runs stages of the suite, as far as there is no result yet. Stops at the first that fails.
     fn judge(
         &self,
         mut record: Record,
-        bin_dir: &Path,
-        results: &mut Results,
+        run: impl Fn(Stage) -> anyhow::Result<Seen>,
+        results: &Mutex<&mut Results>,
     ) -> anyhow::Result<Record> {
-        let artifacts = self.runs.join(&record.name);
-        let trial = Trial {
-            suite: &tree::suite(bin_dir),
-            bin_dir,
-            artifacts: &artifacts,
-        };
         for stage in record.left(self.args.stages()) {
             note(&format!("{}: {}", record.name, stage.name()));
-            let seen = trial.run(stage)?;
+            let seen = run(stage)?;
             record.seen.retain(|former| former.stage != stage);
             record.seen.push(seen);
-            results.add(record.clone())?;
+            results
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .add(record.clone())?;
             if record.caught().is_some() {
                 break;
             }
         }
         Ok(record)
+    }
+
+    /// Runs one stage of the suite on programs.
+    fn trial(&self, name: &str, bin_dir: &Path, stage: Stage) -> anyhow::Result<Seen> {
+        let trial = Trial {
+            suite: &tree::suite(bin_dir),
+            bin_dir,
+            artifacts: &self.runs.join(name),
+        };
+        trial.run(stage)
     }
 }
 

@@ -90,6 +90,23 @@ pub(crate) struct Seen {
     pub(crate) whole: bool,
 }
 
+impl Seen {
+    /// Starts a list of runs of the same part.
+    pub(crate) fn nothing_failed(stage: Stage) -> Self {
+        Self {
+            stage,
+            failed: BTreeSet::new(),
+            whole: true,
+        }
+    }
+
+    /// Adds what another run of the same part has shown.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.failed.extend(other.failed);
+        self.whole &= other.whole;
+    }
+}
+
 /// A run of the suite that is to be made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial<'a> {
@@ -285,6 +302,21 @@ mod tests {
     fn sleeping() -> Child {
         let mut sleep = Command::new("sleep");
         sleep.arg("600").spawn().expect("a process")
+    }
+
+    #[test]
+    fn what_one_of_several_runs_has_shown_counts_for_all() {
+        let seen = |failed: &[&str], whole| Seen {
+            stage: Stage::Tier0,
+            failed: failed.iter().map(|&id| id.to_owned()).collect(),
+            whole,
+        };
+        let mut all = Seen::nothing_failed(Stage::Tier0);
+        all.add(seen(&[], true));
+        assert_eq!(all, seen(&[], true));
+        all.add(seen(&["tmpol/a"], false));
+        all.add(seen(&[], true));
+        assert_eq!(all, seen(&["tmpol/a"], false));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub(crate) struct Tree {
     root: PathBuf,
     dir: PathBuf,
     digest: String,
+    /// How many mutants are judged at the same time.
+    jobs: u8,
 }
 
 impl Tree {
@@ -40,7 +42,7 @@ impl Tree {
     ///
     /// # Errors
     /// Returns an error if git cannot be started, or a file can be neither read nor written.
-    pub(crate) fn prepare(root: &Path, dir: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn prepare(root: &Path, dir: &Path, jobs: u8) -> anyhow::Result<Self> {
         let names = tracked(root)?;
         let copy = copy_in(dir);
         let list = dir.join("tree.files");
@@ -67,6 +69,7 @@ impl Tree {
             root: root.to_owned(),
             dir: dir.to_owned(),
             digest: digest.text(),
+            jobs,
         })
     }
 
@@ -75,9 +78,9 @@ impl Tree {
         &self.digest
     }
 
-    /// Returns the directories of programs under test. There are two, so that programs are built while others are judged.
-    pub(crate) fn bin_dirs(&self) -> [PathBuf; 2] {
-        ["bin-0", "bin-1"].map(|name| self.dir.join(name))
+    /// Returns the directories of programs under test: one for each job, and one for what is built meanwhile.
+    pub(crate) fn bin_dirs(&self) -> impl Iterator<Item = PathBuf> {
+        (0..=self.jobs).map(|number| self.dir.join(format!("bin-{number}")))
     }
 
     /// Builds the programs without a fault that judge, in the workspace itself, and puts them beside those under test.
@@ -250,7 +253,7 @@ mod tests {
         git(root.path(), &["add", "rte"]);
         let dir = root.path().join("target");
         std::fs::create_dir(&dir).expect("directory");
-        let tree = Tree::prepare(root.path(), &dir).expect("a copy");
+        let tree = Tree::prepare(root.path(), &dir, 1).expect("a copy");
         let mutant = Mutant {
             name: "exporter/a".to_owned(),
             source: Source::Feared,
@@ -280,7 +283,7 @@ mod tests {
         let (root, tree, mutant) = repository();
         tree.apply(&mutant).expect("an edit");
         let dir = root.path().join("target");
-        Tree::prepare(root.path(), &dir).expect("a copy");
+        Tree::prepare(root.path(), &dir, 1).expect("a copy");
         let text = std::fs::read_to_string(dir.join("tree/rte/src/lib.rs"));
         assert_eq!(text.expect("file"), "one two");
     }
@@ -295,12 +298,12 @@ mod tests {
         file.expect("file").set_modified(past).expect("time is set");
         std::fs::write(root.path().join("rte/src/more.rs"), "").expect("file");
         git(root.path(), &["add", "rte"]);
-        Tree::prepare(root.path(), &dir).expect("a copy");
+        Tree::prepare(root.path(), &dir, 1).expect("a copy");
         let modified = std::fs::metadata(&copy).and_then(|data| data.modified());
         assert_eq!(modified.expect("time"), past);
         assert!(dir.join("tree/rte/src/more.rs").exists());
         std::fs::remove_file(root.path().join("rte/src/more.rs")).expect("removed");
-        Tree::prepare(root.path(), &dir).expect("a copy");
+        Tree::prepare(root.path(), &dir, 1).expect("a copy");
         assert!(!dir.join("tree/rte/src/more.rs").exists());
     }
 
@@ -309,7 +312,7 @@ mod tests {
         let (root, tree, _mutant) = repository();
         let digest = || {
             let dir = root.path().join("target");
-            let tree = Tree::prepare(root.path(), &dir).expect("a copy");
+            let tree = Tree::prepare(root.path(), &dir, 1).expect("a copy");
             tree.digest().to_owned()
         };
         for name in ["README.md", "docs/page.html", "xtask/main.rs"] {
