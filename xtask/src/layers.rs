@@ -38,6 +38,7 @@ const fn rule(package: &'static str, may_use: &'static [&'static str]) -> Rule {
 const RULES: &[Rule] = &[
     pure("topology", &[]),
     pure("goflags", &[]),
+    pure("cron-schedule", &["goflags"]),
     pure("api", &[]),
     // the only impure package in its layer: its purpose are interfaces over unix sockets
     rule("podresources", &[]),
@@ -61,7 +62,7 @@ const RULES: &[Rule] = &[
     rule("features", &[]),
     rule("fuzz", &[]),
     rule("apply", &["api", "manifests"]),
-    rule("apiserver", &["api"]),
+    rule("apiserver", &["api", "cron-schedule"]),
     rule("daemon", &[]),
     rule("programs", &["cluster-spec"]),
     rule("cluster-state", &["cluster-spec"]),
@@ -134,8 +135,8 @@ const RULES: &[Rule] = &[
             "cluster-faults",
             "cluster-spec",
             "cri-runtime",
+            "cron-schedule",
             "fixtures",
-            "goflags",
             "kubelet-model",
             "openshift",
             "podresources",

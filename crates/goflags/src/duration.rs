@@ -9,10 +9,45 @@ const NANOS_PER_SECOND: i64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(i64);
 
-/// The text is not a Go duration.
+/// The text is not a Go duration. The messages are Go's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid duration {0:?}")]
-pub struct ParseError(String);
+pub enum ParseError {
+    /// It is no number with a unit, or is too long a time.
+    #[error("invalid duration {0:?}")]
+    Invalid(String),
+    /// A number has no unit.
+    #[error("missing unit in duration {0:?}")]
+    MissingUnit(String),
+    /// A number has a unit that is none.
+    #[error("unknown unit {unit:?} in duration {text:?}")]
+    UnknownUnit {
+        /// The unit.
+        unit: String,
+        /// The whole text.
+        text: String,
+    },
+}
+
+impl ParseError {
+    fn new(text: &str, wrong: Wrong<'_>) -> Self {
+        let text = text.to_owned();
+        match wrong {
+            Wrong::Number => Self::Invalid(text),
+            Wrong::Unit("") => Self::MissingUnit(text),
+            Wrong::Unit(unit) => Self::UnknownUnit {
+                unit: unit.to_owned(),
+                text,
+            },
+        }
+    }
+}
+
+/// What is wrong with a number and its unit.
+#[derive(Clone, Copy, Debug)]
+enum Wrong<'a> {
+    Number,
+    Unit(&'a str),
+}
 
 impl GoDuration {
     /// Creates a duration from whole seconds; caps values that do not fit.
@@ -45,7 +80,6 @@ impl FromStr for GoDuration {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let error = || ParseError(text.into());
         let (negative, rest) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -53,11 +87,13 @@ impl FromStr for GoDuration {
         if rest == "0" {
             return Ok(Self(0));
         }
-        let nanos = unsigned_nanos(rest).ok_or_else(error)?;
+        let nanos = unsigned_nanos(rest).map_err(|wrong| ParseError::new(text, wrong))?;
         if negative {
             return Ok(Self(0_i64.wrapping_sub_unsigned(nanos)));
         }
-        i64::try_from(nanos).map(Self).map_err(|_| error())
+        i64::try_from(nanos)
+            .map(Self)
+            .map_err(|_| ParseError::Invalid(text.to_owned()))
     }
 }
 
@@ -65,28 +101,29 @@ impl FromStr for GoDuration {
 const LIMIT: u64 = 1 << 63;
 
 /// Reads one or more numbers, each with its unit. The sum is at most [`LIMIT`].
-fn unsigned_nanos(text: &str) -> Option<u64> {
+fn unsigned_nanos(text: &str) -> Result<u64, Wrong<'_>> {
     let mut total = 0;
     let mut rest = text;
     loop {
         let (nanos, after) = number_with_unit(rest)?;
-        total = at_most_limit(nanos.checked_add(total)?)?;
+        let sum = nanos.checked_add(total).and_then(at_most_limit);
+        total = sum.ok_or(Wrong::Number)?;
         rest = after;
         if rest.is_empty() {
-            return Some(total);
+            return Ok(total);
         }
     }
 }
 
 /// Reads the number at the start of the text, and its unit. Returns nanoseconds and what follows.
-fn number_with_unit(text: &str) -> Option<(u64, &str)> {
+fn number_with_unit(text: &str) -> Result<(u64, &str), Wrong<'_>> {
     let (whole, rest) = digits(text);
     let (fraction, rest) = match rest.strip_prefix('.') {
         Some(after) => digits(after),
         None => ("", rest),
     };
     if whole.is_empty() && fraction.is_empty() {
-        return None;
+        return Err(Wrong::Number);
     }
     let end = rest
         .find(|c: char| c.is_ascii_digit() || c == '.')
@@ -99,16 +136,17 @@ fn number_with_unit(text: &str) -> Option<(u64, &str)> {
         "s" => 1_000_000_000,
         "m" => 60_000_000_000,
         "h" => 3_600_000_000_000,
-        _ => return None,
+        other => return Err(Wrong::Unit(other)),
     };
     let whole: u64 = match whole {
         "" => 0,
-        whole => whole.parse().ok()?,
+        whole => whole.parse().map_err(|_| Wrong::Number)?,
     };
     let nanos = whole
-        .checked_mul(unit)?
-        .checked_add(part_of(unit, fraction))?;
-    Some((at_most_limit(nanos)?, rest))
+        .checked_mul(unit)
+        .and_then(|nanos| nanos.checked_add(part_of(unit, fraction)))
+        .and_then(at_most_limit);
+    Ok((nanos.ok_or(Wrong::Number)?, rest))
 }
 
 fn digits(text: &str) -> (&str, &str) {
@@ -229,6 +267,19 @@ mod tests {
     #[case::units_in_any_order("1ns1h1ns", 3_600_000_000_002)]
     fn edges_are_read_as_go_does(#[case] text: &str, #[case] nanos: i64) {
         assert_eq!(text.parse::<GoDuration>().unwrap().as_nanos(), nanos);
+    }
+
+    /// The messages were printed by Go 1.26.
+    #[rstest]
+    #[case::no_number("soon", "invalid duration \"soon\"")]
+    #[case::no_unit("-5", "missing unit in duration \"-5\"")]
+    #[case::second_number("1s2", "missing unit in duration \"1s2\"")]
+    #[case::unit("1d", "unknown unit \"d\" in duration \"1d\"")]
+    #[case::sign_within("1h-2m", "unknown unit \"h-\" in duration \"1h-2m\"")]
+    #[case::too_long("9223372036854775808ns", "invalid duration \"9223372036854775808ns\"")]
+    fn what_is_wrong_is_told_as_go_does(#[case] text: &str, #[case] expected: &str) {
+        let error = text.parse::<GoDuration>().unwrap_err();
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! Reading order: [`Controller::reconcile`], `start`, then `due` and `schedule`.
 
 mod due;
-mod schedule;
 mod start;
 
 use std::sync::Arc;

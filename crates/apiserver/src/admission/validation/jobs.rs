@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use cron_schedule::Schedule;
 use serde_json::{Value, json};
 
 use super::checks::{filled, indexed, not_negative, one_of, text, wrong};
@@ -368,16 +369,10 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
 /// Checks a cron job.
 pub(super) fn cron_job(spec: &Value, causes: &mut Vec<Cause>) {
     let (schedule, at) = (text(&spec["schedule"]), "spec.schedule");
-    let fields: Vec<&str> = schedule.split_whitespace().collect();
     if schedule.is_empty() {
         causes.push(Cause::required(at, ""));
-    } else if !schedule.starts_with('@') && fields.len() != 5 {
-        let why = format!(
-            "expected exactly 5 fields, found {}: [{}]",
-            fields.len(),
-            fields.join(" ")
-        );
-        causes.push(Cause::invalid(at, &spec["schedule"], &why));
+    } else if let Err(error) = Schedule::parse(schedule) {
+        causes.push(Cause::invalid(at, &spec["schedule"], &error.to_string()));
     }
     if schedule.contains("TZ") {
         let why = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";

@@ -1,10 +1,9 @@
 //! When a CronJob is due.
 
+use cron_schedule::{Schedule, ScheduleError};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::CronJob;
-
-use super::schedule::{Schedule, ScheduleError};
 
 /// Number of missed times above which a warning is due.
 const MANY: i64 = 100;

@@ -1,4 +1,5 @@
-//! Schedules of CronJobs in the form that Kubernetes reads: five fields, a name such as `@daily`, or `@every` with a duration of Go.
+//! Schedules of CronJobs in the form that Kubernetes reads: five fields, a name such as `@daily`, or `@every` with a duration of Go, each with or
+//! without a time zone before it. Errors have the texts of the library that Kubernetes uses.
 //!
 //! They are read here and not by a library, because those for Rust read other forms: seconds or years as further fields, `L` and `#`, Sunday as
 //! 1 or as 7 only, both day fields joined in another way, no `@every`.
@@ -9,7 +10,7 @@ use jiff::{SignedDuration, Timestamp, ToSpan as _, Zoned};
 
 /// When a CronJob runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Schedule {
+pub enum Schedule {
     /// At the minutes that all fields allow.
     Fields(Fields),
     /// Again and again after a time.
@@ -18,27 +19,80 @@ pub(super) enum Schedule {
 
 /// Why a text is no schedule.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ScheduleError {
+pub enum ScheduleError {
+    /// There is no text.
+    #[error("empty spec string")]
+    Empty,
+    /// The machine does not know the time zone before the schedule.
+    #[error("provided bad location {0}: unknown time zone {0}")]
+    Zone(String),
     /// There are more or fewer than five fields.
     #[error("expected exactly 5 fields, found {}: [{}]", .0.len(), .0.join(" "))]
     Count(Vec<String>),
     /// A part of a field is no number and no name.
-    #[error("failed to parse int from {0}")]
-    Number(String),
-    /// A part of a field has too many hyphens or slashes.
-    #[error("too many hyphens or slashes: {0}")]
-    Range(String),
-    /// A part of a field allows what the field does not have.
-    #[error("range is beyond {first} to {last}, or has no step: {part}")]
-    Bounds {
+    #[error("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: {why}")]
+    Number {
+        /// The part.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A number is negative.
+    #[error("negative number ({number}) not allowed: {text}")]
+    Negative {
+        /// The number.
+        number: i64,
+        /// The part that it was read from.
+        text: String,
+    },
+    /// A part of a field has too many hyphens.
+    #[error("too many hyphens: {0}")]
+    Hyphens(String),
+    /// A part of a field has too many slashes.
+    #[error("too many slashes: {0}")]
+    Slashes(String),
+    /// A range begins before the least value of its field.
+    #[error("beginning of range ({first}) below minimum ({least}): {part}")]
+    Low {
+        /// Where it begins.
+        first: u64,
+        /// The least value.
+        least: u64,
         /// The part.
         part: String,
-        /// Least value of the field.
-        first: u32,
-        /// Greatest value of the field.
-        last: u32,
     },
-    /// The name after `@` is not known, or its duration is none.
+    /// A range ends after the greatest value of its field.
+    #[error("end of range ({last}) above maximum ({greatest}): {part}")]
+    High {
+        /// Where it ends.
+        last: u64,
+        /// The greatest value.
+        greatest: u64,
+        /// The part.
+        part: String,
+    },
+    /// A range ends before it begins.
+    #[error("beginning of range ({first}) beyond end of range ({last}): {part}")]
+    Reversed {
+        /// Where it begins.
+        first: u64,
+        /// Where it ends.
+        last: u64,
+        /// The part.
+        part: String,
+    },
+    /// The step of a range is zero.
+    #[error("step of range should be a positive number: {0}")]
+    Step(String),
+    /// What follows `@every` is no duration.
+    #[error("failed to parse duration {text}: time: {source}")]
+    Duration {
+        /// The schedule.
+        text: String,
+        /// What is wrong with it.
+        source: goflags::duration::ParseError,
+    },
+    /// The name after `@` is not known.
     #[error("unrecognized descriptor: {0}")]
     Descriptor(String),
 }
@@ -59,7 +113,7 @@ impl Allowed {
 
 /// The five fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fields {
+pub struct Fields {
     minute: Allowed,
     hour: Allowed,
     day: Allowed,
@@ -74,8 +128,8 @@ const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 /// The values of a field, and their names from the first value on.
 struct Bounds {
-    first: u32,
-    last: u32,
+    first: u64,
+    last: u64,
     names: &'static [&'static str],
 }
 
@@ -119,67 +173,113 @@ impl Bounds {
         Ok(field)
     }
 
-    fn number(&self, text: &str) -> Result<u32, ScheduleError> {
+    fn number_or_name(&self, text: &str) -> Result<u64, ScheduleError> {
         let lower = text.to_lowercase();
-        if let Some(place) = self.names.iter().position(|name| *name == lower) {
-            return Ok(self.first + place as u32);
-        }
-        let number = text.strip_prefix('+').unwrap_or(text).parse();
-        number.map_err(|_| ScheduleError::Number(text.to_owned()))
+        let place = (self.first..)
+            .zip(self.names)
+            .find(|(_, name)| **name == lower);
+        place.map_or_else(|| number(text), |(value, _)| Ok(value))
     }
 
     /// Reads `*`, a number or a range, each with or without a step.
     fn part(&self, part: &str) -> Result<Allowed, ScheduleError> {
-        let range_error = || ScheduleError::Range(part.to_owned());
+        let text = || part.to_owned();
         let mut steps = part.split('/');
         let (range, step) = (steps.next().unwrap_or_default(), steps.next());
-        if steps.next().is_some() {
-            return Err(range_error());
-        }
         let mut ends = range.split('-');
         let (low, high) = (ends.next().unwrap_or_default(), ends.next());
         let star = low == "*" || low == "?";
         let (first, mut last) = if star {
             (self.first, self.last)
-        } else if ends.next().is_some() {
-            return Err(range_error());
         } else {
-            let first = self.number(low)?;
-            let last = high.map_or(Ok(first), |high| self.number(high))?;
+            let first = self.number_or_name(low)?;
+            if ends.next().is_some() {
+                return Err(ScheduleError::Hyphens(text()));
+            }
+            let last = high.map_or(Ok(first), |high| self.number_or_name(high))?;
             (first, last)
         };
-        let step = step.map(|step| {
-            Bounds {
-                names: &[],
-                ..*self
-            }
-            .number(step)
-        });
-        let step = step.transpose()?;
+        if steps.next().is_some() {
+            return Err(ScheduleError::Slashes(text()));
+        }
+        let given_step = step.map(number).transpose()?;
         // a number with a step begins a range to the end
         if step.is_some() && high.is_none() {
             last = self.last;
         }
-        let step_by = step.unwrap_or(1);
-        if first < self.first || last > self.last || first > last || step_by == 0 {
-            return Err(ScheduleError::Bounds {
-                part: part.to_owned(),
-                first: self.first,
-                last: self.last,
+        let step = given_step.unwrap_or(1);
+        if first < self.first {
+            let (least, part) = (self.first, text());
+            return Err(ScheduleError::Low { first, least, part });
+        }
+        if last > self.last {
+            let (greatest, part) = (self.last, text());
+            return Err(ScheduleError::High {
+                last,
+                greatest,
+                part,
             });
         }
-        let values = (first..=last).step_by(step_by as usize);
+        if first > last {
+            let part = text();
+            return Err(ScheduleError::Reversed { first, last, part });
+        }
+        if step == 0 {
+            return Err(ScheduleError::Step(text()));
+        }
+        // a step beyond the field allows its beginning only
+        let values = (first..=last).step_by(usize::try_from(step).unwrap_or(usize::MAX));
         Ok(Allowed {
             bits: values.fold(0, |bits, value| bits | 1 << value),
-            any: star && step_by == 1,
+            any: star && step == 1,
         })
     }
 }
 
+fn number(text: &str) -> Result<u64, ScheduleError> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        let (text, why) = (text.to_owned(), "invalid syntax");
+        return Err(ScheduleError::Number { text, why });
+    }
+    let number: i64 = text.parse().map_err(|_| ScheduleError::Number {
+        text: text.to_owned(),
+        why: "value out of range",
+    })?;
+    u64::try_from(number).map_err(|_| ScheduleError::Negative {
+        number,
+        text: text.to_owned(),
+    })
+}
+
+/// Splits a time zone off a schedule, which may have one by `TZ=` or `CRON_TZ=`.
+fn without_zone(text: &str) -> Result<&str, ScheduleError> {
+    let zone = text
+        .strip_prefix("TZ=")
+        .or_else(|| text.strip_prefix("CRON_TZ="));
+    let Some(zone) = zone else {
+        return Ok(text);
+    };
+    // the server would have nothing to split at either
+    let (name, rest) = zone.split_once(' ').unwrap_or((zone, ""));
+    let is_known = matches!(name, "" | "UTC" | "Local") || TimeZone::get(name).is_ok();
+    if is_known {
+        Ok(rest.trim())
+    } else {
+        Err(ScheduleError::Zone(name.to_owned()))
+    }
+}
+
 impl Schedule {
-    /// Reads a schedule.
-    pub(super) fn parse(text: &str) -> Result<Self, ScheduleError> {
-        let unknown = || ScheduleError::Descriptor(text.to_owned());
+    /// Reads a schedule. A time zone before it must be known and is ignored: a CronJob that has one is refused by the API.
+    ///
+    /// # Errors
+    /// Returns an error if the text is no schedule.
+    pub fn parse(text: &str) -> Result<Self, ScheduleError> {
+        if text.is_empty() {
+            return Err(ScheduleError::Empty);
+        }
+        let text = without_zone(text)?;
         let fields = match text {
             "@yearly" | "@annually" => "0 0 1 1 *",
             "@monthly" => "0 0 1 * *",
@@ -189,12 +289,15 @@ impl Schedule {
             other => other,
         };
         if let Some(every) = text.strip_prefix("@every ") {
-            let every: GoDuration = every.parse().map_err(|_| unknown())?;
+            let every: GoDuration = every.parse().map_err(|source| ScheduleError::Duration {
+                text: text.to_owned(),
+                source,
+            })?;
             let seconds = every.as_nanos() / 1_000_000_000;
             return Ok(Self::Every(SignedDuration::from_secs(seconds.max(1))));
         }
         if fields.starts_with('@') {
-            return Err(unknown());
+            return Err(ScheduleError::Descriptor(text.to_owned()));
         }
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let [minute, hour, day, month, weekday] = fields[..] else {
@@ -211,7 +314,7 @@ impl Schedule {
     }
 
     /// Returns the first time after `after`, or `None` if there is none within five years.
-    pub(super) fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let whole = Timestamp::from_second(after.as_second()).ok()?;
         match self {
             Self::Every(every) => whole.checked_add(*every).ok(),
@@ -330,19 +433,36 @@ mod tests {
     }
 
     #[rstest]
-    #[case::four_fields("* * * *")]
-    #[case::six_fields("0 * * * * *")]
-    #[case::no_number("a * * * *")]
-    #[case::two_hyphens("1-2-3 * * * *")]
-    #[case::two_slashes("*/2/3 * * * *")]
-    #[case::a_minute_too_large("60 * * * *")]
-    #[case::a_day_too_small("* * 0 * *")]
-    #[case::sunday_as_seven("* * * * 7")]
-    #[case::backwards("5-1 * * * *")]
-    #[case::no_step("*/0 * * * *")]
-    #[case::an_unknown_name("@sometimes")]
-    #[case::no_duration("@every day")]
-    fn other_texts_are_refused(#[case] schedule: &str) {
-        assert!(Schedule::parse(schedule).is_err());
+    #[case::none("", "empty spec string")]
+    #[case::four_fields("* * * *", "expected exactly 5 fields, found 4: [* * * *]")]
+    #[case::no_number(
+        "a * * * *",
+        "failed to parse int from a: strconv.Atoi: parsing \"a\": invalid syntax"
+    )]
+    #[case::negative("*/-1 * * * *", "negative number (-1) not allowed: -1")]
+    #[case::two_hyphens("1-2-3 * * * *", "too many hyphens: 1-2-3")]
+    #[case::two_slashes("*/2/3 * * * *", "too many slashes: */2/3")]
+    #[case::a_minute_too_large("60 * * * *", "end of range (60) above maximum (59): 60")]
+    #[case::a_day_too_small("* * 0 * *", "beginning of range (0) below minimum (1): 0")]
+    #[case::backwards("5-1 * * * *", "beginning of range (5) beyond end of range (1): 5-1")]
+    #[case::no_step("*/0 * * * *", "step of range should be a positive number: */0")]
+    #[case::an_unknown_name("@sometimes", "unrecognized descriptor: @sometimes")]
+    #[case::no_duration(
+        "@every day",
+        "failed to parse duration @every day: time: invalid duration \"day\""
+    )]
+    #[case::an_unknown_zone(
+        "TZ=No/City * * * * *",
+        "provided bad location No/City: unknown time zone No/City"
+    )]
+    fn other_texts_are_refused(#[case] schedule: &str, #[case] expected: &str) {
+        let error = Schedule::parse(schedule).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn a_time_zone_before_a_schedule_is_left_out() {
+        let with = Schedule::parse("CRON_TZ=UTC 1 * * * *");
+        assert_eq!(with, Schedule::parse("1 * * * *"));
     }
 }
