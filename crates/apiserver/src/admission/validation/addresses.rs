@@ -1,6 +1,6 @@
 //! Checks of addresses and of ranges of addresses.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use serde_json::json;
 
@@ -8,6 +8,9 @@ use crate::failure::Cause;
 
 const IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+
+/// How many bits of an IPv6 address say that it is one of IPv4.
+const MAPPED: u32 = 96;
 
 /// A range of addresses, with the bits beyond its prefix cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +33,13 @@ impl Range {
     }
 
     fn canonical(self) -> String {
+        // as Go prints an IPv4 address that is written as one of IPv6
+        if !self.is_v4
+            && self.length >= MAPPED
+            && let Some(address) = Ipv6Addr::from(self.base).to_ipv4_mapped()
+        {
+            return format!("{address}/{}", self.length - MAPPED);
+        }
         let address = if self.is_v4 {
             // the value has 32 bits
             IpAddr::V4(u32::try_from(self.base).unwrap_or_default().into())
@@ -107,6 +117,63 @@ pub(super) fn strict(text: &str) -> Vec<String> {
     } else {
         vec![format!("must be in canonical form ({canonical:?})")]
     }
+}
+
+/// Returns what is to be said about an address in a field of old that is no standard form, if it is an address.
+pub(super) fn old_form(text: &str) -> Option<String> {
+    let address = parse(text)?;
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_none() => {
+            let canonical = address.to_string();
+            (canonical != text).then(|| {
+                format!(
+                    "IPv6 address {text:?} should be in RFC 5952 canonical format ({canonical:?})"
+                )
+            })
+        }
+        Ok(IpAddr::V4(_)) => None,
+        _ => Some(format!(
+            "non-standard IP address {text:?} will be considered invalid in a future Kubernetes release: use {:?}",
+            address.to_canonical().to_string()
+        )),
+    }
+}
+
+/// Returns what is to be said about a range in a field of old, if it is a range.
+pub(super) fn old_forms_of_range(text: &str) -> Vec<String> {
+    let (Some(range), Some((address, length))) = (parse_range(text), text.split_once('/')) else {
+        return Vec::new();
+    };
+    let mut told = Vec::new();
+    let canonical = range.canonical();
+    let single = parse(address).map(|address| address.to_canonical());
+    let first = canonical
+        .split_once('/')
+        .and_then(|(first, _)| parse(first));
+    if let Some(single) =
+        single.filter(|single| Some(*single) != first.map(|first| first.to_canonical()))
+    {
+        let width = if range.is_v4 { 32 } else { 128 };
+        told.push(format!(
+            "CIDR value {text:?} is ambiguous in this context (should be {canonical:?} or \"{single}/{width}\"?)"
+        ));
+    }
+    let is_standard = match address.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => address.to_ipv4_mapped().is_none(),
+        Ok(IpAddr::V4(_)) => true,
+        Err(_) => false,
+    };
+    if !is_standard || (length.len() > 1 && length.starts_with('0')) {
+        told.push(format!(
+            "non-standard CIDR value {text:?} will be considered invalid in a future Kubernetes release: use {canonical:?}"
+        ));
+    }
+    if told.is_empty() && !range.is_v4 && text != canonical {
+        told.push(format!(
+            "IPv6 CIDR value {text:?} should be in RFC 5952 canonical format ({canonical:?})"
+        ));
+    }
+    told
 }
 
 /// Checks a range in a field of old.
