@@ -1,7 +1,8 @@
 //! Conversations with an API server: lists of requests that are written once and sent to any server, so that the answers of a real server
 //! can be compared with ours.
 //!
-//! `corpus/conversations` holds the requests, `corpus/recordings` the answers of a real server (`cargo xtask record api`).
+//! `corpus/conversations` holds the requests, `corpus/recordings` the answers of a real server (`cargo xtask record api`). Further requests
+//! are kubectl's own: `corpus/kubectl` has commands, `corpus/requests` what kubectl sent for each (`cargo xtask record api --kubectl`).
 //! `tests/replay.rs` sends the same requests to this server and shows each difference. Reading order: [`load`], [`Caller::play`],
 //! [`differences`].
 
@@ -9,16 +10,22 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 pub use self::compare::{Difference, differences};
+pub use self::kubectl::{Command, Requests, commands};
 pub use self::play::{Caller, Endpoint, PlayError};
+pub use self::proxy::{Exchange, Proxy};
 pub use self::webhook::Webhook;
 
 mod client;
 mod compare;
+mod kubectl;
 mod normaliser;
 mod play;
+mod proxy;
+pub mod recordings;
 mod webhook;
 
 /// File whose steps prepare a server before the first conversation.
@@ -59,6 +66,15 @@ pub enum LoadError {
         /// Why.
         #[source]
         source: serde_yaml::Error,
+    },
+    /// A recording is no JSON of the right form.
+    #[error("cannot parse {path}")]
+    Recording {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
     },
     /// A step does not have the right format.
     #[error("cannot parse step {step} of {conversation}")]
@@ -133,8 +149,12 @@ pub struct Step {
     headers: BTreeMap<String, String>,
     /// Body as JSON.
     body: Value,
+    /// Changes of the body, as a merge patch.
+    with: Value,
     /// Body as plain text.
     text: Option<String>,
+    /// Body in Kubernetes' protobuf form, in base 64.
+    protobuf: Option<String>,
     /// Variables, with the paths in the answer that their values come from.
     keep: BTreeMap<String, String>,
     /// Repeats the request until the answer meets this condition.
@@ -202,31 +222,9 @@ pub struct Corpus {
     pub conversations: Vec<Conversation>,
 }
 
-/// Reads all conversations of a directory.
-pub fn load(directory: &Path) -> Result<Corpus, LoadError> {
-    let read = |source| LoadError::Read {
-        path: directory.to_owned(),
-        source,
-    };
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)
-        .map_err(read)?
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<Result<_, _>>()
-        .map_err(read)?;
-    paths.sort();
-    let mut files = Vec::new();
-    for path in paths {
-        let text = std::fs::read_to_string(&path).map_err(|source| LoadError::Read {
-            path: path.clone(),
-            source,
-        })?;
-        let file: File = serde_yaml::from_str(&text).map_err(|source| LoadError::Parse {
-            path: path.clone(),
-            source,
-        })?;
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        files.push((name.into_owned(), file));
-    }
+/// Reads all conversations of a corpus: those written by hand, then those of kubectl.
+pub fn load(corpus: &Path) -> Result<Corpus, LoadError> {
+    let files: Vec<(String, File)> = read_all(&corpus.join("conversations"))?;
     let shared: Tables = files
         .iter()
         .filter(|(name, _)| name == TABLES)
@@ -260,6 +258,7 @@ pub fn load(directory: &Path) -> Result<Corpus, LoadError> {
             }
         }
     }
+    all.extend(kubectl::conversations(&corpus.join("requests"))?);
     let mut seen = std::collections::BTreeSet::new();
     if let Some(duplicate) = all.iter().find(|one| !seen.insert(one.id.clone())) {
         return Err(LoadError::DuplicateName(duplicate.id.clone()));
@@ -275,6 +274,34 @@ pub fn load(directory: &Path) -> Result<Corpus, LoadError> {
         prelude,
         conversations,
     })
+}
+
+/// Reads the files of a directory, with their names without extension, sorted.
+fn read_all<T: DeserializeOwned>(directory: &Path) -> Result<Vec<(String, T)>, LoadError> {
+    let read = |source| LoadError::Read {
+        path: directory.to_owned(),
+        source,
+    };
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)
+        .map_err(read)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .map_err(read)?;
+    paths.sort();
+    let mut files = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(&path).map_err(|source| LoadError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        let file = serde_yaml::from_str(&text).map_err(|source| LoadError::Parse {
+            path: path.clone(),
+            source,
+        })?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        files.push((name.into_owned(), file));
+    }
+    Ok(files)
 }
 
 fn conversation(

@@ -9,14 +9,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use apiserver::{Options, Running, Server, User};
+use judges::api::recordings::{self, Recordings};
 use judges::api::{self, Caller, Conversation, Difference, Endpoint, USERS, Webhook};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize;
-use serde_json::Value;
 use tokio::runtime::Runtime;
 
 /// Largest number of allowed differences.
 const MAX_KNOWN_DIFFERENCES: usize = 10;
+/// Least number of conversations.
+const LEAST_CONVERSATIONS: usize = 2_500;
 
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -75,8 +77,7 @@ async fn start(prelude: &Conversation, webhook: &Arc<Webhook>) -> TestServer {
 fn main() {
     let arguments = Arguments::from_args();
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/api");
-    let conversations =
-        api::load(&corpus.join("conversations")).expect("the conversations can be read");
+    let conversations = api::load(&corpus).expect("the conversations can be read");
     let known = std::fs::read_to_string(corpus.join("differences.yaml"))
         .expect("the known differences can be read");
     let known: Vec<KnownDifference> =
@@ -90,12 +91,22 @@ fn main() {
         let known = known.clone();
         move || check_known_differences(&known)
     })];
-    let mut recordings: BTreeMap<String, BTreeMap<String, Vec<Value>>> = BTreeMap::new();
+    let count = conversations.conversations.len();
+    trials.push(Trial::test("there_are_2500_conversations", move || {
+        if count < LEAST_CONVERSATIONS {
+            return Err(format!("{count} conversations").into());
+        }
+        Ok(())
+    }));
+    let mut recorded_files: BTreeMap<String, Recordings> = BTreeMap::new();
     for conversation in conversations.conversations {
         let subject = conversation.subject().to_owned();
-        let recorded = recordings
+        let recorded = recorded_files
             .entry(subject.clone())
-            .or_insert_with(|| read(&corpus.join(format!("recordings/{subject}.json"))))
+            .or_insert_with(|| {
+                let path = corpus.join(format!("recordings/{subject}.json"));
+                recordings::read(&path).expect("the recordings can be read")
+            })
             .remove(&conversation.id);
         let (runtime, server) = (Arc::clone(&runtime), Arc::clone(&server));
         let (prelude, webhook) = (Arc::clone(&prelude), Arc::clone(&webhook));
@@ -118,7 +129,7 @@ fn main() {
             compare_with_known(&known, api::differences(&recorded, &answers))
         }));
     }
-    for (subject, rest) in recordings {
+    for (subject, rest) in recorded_files {
         let left: Vec<String> = rest.into_keys().collect();
         trials.push(Trial::test(
             format!("nothing_is_left_over_of/{subject}"),
@@ -134,13 +145,6 @@ fn main() {
     let conclusion = libtest_mimic::run(&arguments, trials);
     drop(server);
     conclusion.exit();
-}
-
-fn read(path: &Path) -> BTreeMap<String, Vec<Value>> {
-    std::fs::read(path)
-        .ok()
-        .map(|text| serde_json::from_slice(&text).expect("a recording is JSON"))
-        .unwrap_or_default()
 }
 
 fn check_known_differences(known: &[KnownDifference]) -> Result<(), Failed> {

@@ -25,6 +25,7 @@ pub use self::access::signer::{SignError, Signer, request_der};
 pub use self::admission::defaults::fill_in_pod;
 pub use self::admission::extent::Ignored;
 pub use self::error::Error;
+pub use self::serve::from_protobuf;
 pub use self::server::{Options, Running, Server};
 pub use self::values::quota;
 

@@ -21,3 +21,8 @@ mod webhooks;
 
 pub(crate) use self::connections::accept;
 pub(crate) use self::shared::Shared;
+
+/// Returns the object of a body in Kubernetes' protobuf form; `None` when it is none.
+pub fn from_protobuf(body: &[u8]) -> Option<serde_json::Value> {
+    protobuf::decode(body).ok()
+}

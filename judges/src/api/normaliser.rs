@@ -34,7 +34,9 @@ static CURRENT_VERSION: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"(current: |too old resource version: \d+ \()\d+"));
 /// Versions of objects in messages.
 static OBJECT_VERSION: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    pattern(r"(ResourceVersion in (?:object meta: |precondition: |record \())(\d+)")
+    pattern(
+        r"(ResourceVersion in (?:object meta: |(?:the )?precondition(?:: | \()|record \())(\d+)",
+    )
 });
 /// Whole objects in messages: the order of their fields and their versions vary.
 static OBJECT_DUMP: LazyLock<Option<Regex>> =
@@ -119,6 +121,12 @@ impl Normaliser {
                     self.value(item, &inner);
                     if inner == "managedFields" {
                         sort_managers(item);
+                    }
+                    // owners of owners are told by uid
+                    if inner.starts_with("k:{\"uid\"")
+                        && let Some(item) = map.remove(&inner)
+                    {
+                        map.insert(self.text(&inner, ""), item);
                     }
                 }
             }
@@ -221,6 +229,16 @@ mod tests {
         assert_eq!(
             second,
             json!({"message": "pods \"a-<generated 1>\" <uid 1>", "resourceVersion": "<version 2>"})
+        );
+    }
+
+    #[test]
+    fn fields_that_are_named_by_a_uid_are_named_by_its_mark() {
+        let uid = "0f3c3b4e-9a9e-4c55-8d3a-2a2b2c2d2e2f";
+        let owned = json!({"uid": uid, "fieldsV1": {format!("k:{{\"uid\":\"{uid}\"}}"): {}}});
+        assert_eq!(
+            Normaliser::default().normalise(owned),
+            json!({"uid": "<uid 1>", "fieldsV1": {"k:{\"uid\":\"<uid 1>\"}": {}}})
         );
     }
 

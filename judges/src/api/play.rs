@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
@@ -22,6 +24,10 @@ use super::{Conversation, Step, USERS, at, fill};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval between two attempts of a step that waits for an answer.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// Type of bodies unless a step says another.
+const JSON: &str = "application/json";
+/// Type of bodies in Kubernetes' protobuf form.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// Headers that are recorded.
 const RECORDED_HEADERS: &[&str] = &[
     "content-type",
@@ -69,6 +75,25 @@ pub enum PlayError {
 enum StepError {
     Client(client::Error),
     Step(String),
+}
+
+impl StepError {
+    /// Names the step that failed.
+    fn of(self, conversation: &str, step: usize) -> PlayError {
+        let conversation = conversation.to_owned();
+        match self {
+            Self::Client(source) => PlayError::Request {
+                conversation,
+                step,
+                source,
+            },
+            Self::Step(why) => PlayError::Step {
+                conversation,
+                step,
+                why,
+            },
+        }
+    }
 }
 
 impl From<client::Error> for StepError {
@@ -130,8 +155,14 @@ impl Caller {
         Ok(answer.body.collect().await?.to_bytes().to_vec())
     }
 
-    /// Plays a conversation; returns the normalised answers, without those of quiet steps.
-    pub async fn play(&self, conversation: &Conversation) -> Result<Vec<Value>, PlayError> {
+    /// Creates the namespace of a conversation, and the account that a controller would create.
+    pub async fn open(&self, conversation: &str, namespace: &str) -> Result<(), PlayError> {
+        let mut session = self.session();
+        let opened = session.prepare(namespace).await;
+        opened.map_err(|error| error.of(conversation, 0))
+    }
+
+    fn session(&self) -> Session<'_> {
         let mut normaliser = Normaliser::default();
         normaliser.hide(&self.webhook.address().to_string(), "<webhook>");
         normaliser.hide(self.webhook.authority(), "<authority>");
@@ -140,37 +171,28 @@ impl Caller {
         variables.insert("webhook".into(), json!(url));
         variables.insert("port".into(), json!(self.webhook.address().port()));
         variables.insert("authority".into(), json!(self.webhook.authority()));
-        let mut session = Session {
+        Session {
             caller: self,
             sender: None,
             variables,
             streams: BTreeMap::new(),
             normaliser,
-        };
-        let failed = |step, error| match error {
-            StepError::Client(source) => PlayError::Request {
-                conversation: conversation.id.clone(),
-                step,
-                source,
-            },
-            StepError::Step(why) => PlayError::Step {
-                conversation: conversation.id.clone(),
-                step,
-                why,
-            },
-        };
-        if conversation.namespaced {
-            session
-                .prepare(&conversation.namespace())
-                .await
-                .map_err(|error| failed(0, error))?;
         }
+    }
+
+    /// Plays a conversation; returns the normalised answers, without those of quiet steps.
+    pub async fn play(&self, conversation: &Conversation) -> Result<Vec<Value>, PlayError> {
+        if conversation.namespaced {
+            self.open(&conversation.id, &conversation.namespace())
+                .await?;
+        }
+        let mut session = self.session();
         let mut answers = Vec::new();
         for (number, step) in conversation.steps.iter().enumerate() {
             let answer = session
                 .step(step)
                 .await
-                .map_err(|error| failed(number, error))?;
+                .map_err(|error| error.of(&conversation.id, number))?;
             if step.quiet {
                 continue;
             }
@@ -185,6 +207,26 @@ fn as_yaml(content_type: &Value, body: &[u8]) -> Option<Value> {
     (content_type == "application/yaml")
         .then(|| serde_yaml::from_slice(body).ok())
         .flatten()
+}
+
+/// Changes a value as a merge patch says. A patch that is null changes nothing, because a step without one has none.
+fn merge(value: &mut Value, patch: &Value) {
+    match patch {
+        Value::Null => {}
+        Value::Object(patch) => {
+            if !value.is_object() {
+                *value = json!({});
+            }
+            for (key, change) in patch {
+                if !change.is_null() {
+                    merge(&mut value[key], change);
+                } else if let Some(fields) = value.as_object_mut() {
+                    fields.remove(key);
+                }
+            }
+        }
+        other => *value = other.clone(),
+    }
 }
 
 /// Percent-encodes characters that may not stand in a path.
@@ -276,23 +318,28 @@ impl Session<'_> {
         let (method, path) = line
             .split_once(' ')
             .ok_or_else(|| StepError::Step(format!("not a method and a path: {line:?}")))?;
-        let body = match &step.text {
-            Some(body) => text(body),
-            None if step.body.is_null() => String::new(),
-            None => fill(&step.body, &self.variables).to_string(),
+        let (body, default_type) = match (&step.protobuf, &step.text) {
+            (Some(bytes), _) => {
+                let decoded = STANDARD.decode(bytes);
+                let no_bytes = |error| StepError::Step(format!("not in base 64: {error}"));
+                (decoded.map_err(no_bytes)?, PROTOBUF)
+            }
+            (None, Some(body)) => (text(body).into_bytes(), JSON),
+            (None, None) if step.body.is_null() => (Vec::new(), JSON),
+            (None, None) => {
+                let mut body = fill(&step.body, &self.variables);
+                merge(&mut body, &fill(&step.with, &self.variables));
+                (body.to_string().into_bytes(), JSON)
+            }
         };
         let mut request = Request::builder()
             .method(method)
             .uri(escape(path))
-            .header("user-agent", "judge/1.0")
-            .header(
-                "accept",
-                step.accept.as_deref().unwrap_or("application/json"),
-            );
+            .header("accept", step.accept.as_deref().unwrap_or(JSON));
         if !body.is_empty() {
             request = request.header(
                 "content-type",
-                step.r#type.as_deref().unwrap_or("application/json"),
+                step.r#type.as_deref().unwrap_or(default_type),
             );
         }
         let who = step.r#as.as_deref().unwrap_or("admin");
@@ -306,6 +353,9 @@ impl Session<'_> {
         };
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
+        }
+        if !step.headers.contains_key("user-agent") {
+            request = request.header("user-agent", "judge/1.0");
         }
         for (name, value) in &step.headers {
             request = request.header(name, text(value));
@@ -402,5 +452,25 @@ impl Session<'_> {
             self.variables.insert(name.clone(), value);
         }
         Ok(json!({"events": events, "end": end}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_a_body_add_replace_and_remove() {
+        let mut body = json!({"metadata": {"name": "one", "labels": {"app": "x"}}, "data": [1]});
+        merge(
+            &mut body,
+            &json!({"metadata": {"name": null, "generateName": "a-", "labels": {"b": "y"}}, "data": {"c": "d"}}),
+        );
+        assert_eq!(
+            body,
+            json!({"metadata": {"generateName": "a-", "labels": {"app": "x", "b": "y"}}, "data": {"c": "d"}})
+        );
+        merge(&mut body["data"], &Value::Null);
+        assert_eq!(body["data"], json!({"c": "d"}));
     }
 }

@@ -1,20 +1,20 @@
 //! `cargo xtask record api`: runs the conversations of the embedded API server's corpus with a real kube-apiserver.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
+use judges::api::recordings::{self, Recordings};
 use judges::api::{self, Caller, Endpoint, Webhook};
 use programs::console::note;
 use programs::kubernetes::{self, SearchPath};
-use serde_json::Value;
 use testbed::cli::print_progress;
 
 use self::server::RealServer;
 
 mod facts;
+mod kubectl;
 mod server;
 
 /// What to record, and where.
@@ -26,6 +26,10 @@ pub(crate) struct Args {
     /// Only files whose name contains this.
     #[arg(long)]
     only: Option<String>,
+    /// Not the answers, but the requests that kubectl sends for the commands of the corpus. Their answers are recorded after that, with the
+    /// others.
+    #[arg(long, conflicts_with_all = ["check", "facts"])]
+    kubectl: bool,
     /// Not the conversations, but what the embedded server knows of Kubernetes: discovery, schemas, tables, and what only the
     /// Go types have. Needs Go.
     #[arg(long, conflicts_with = "only")]
@@ -42,15 +46,13 @@ pub(crate) struct Args {
     facts_dir: PathBuf,
 }
 
-type Recordings = BTreeMap<String, Vec<Value>>;
-
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(record(args))
 }
 
 async fn record(args: Args) -> anyhow::Result<()> {
-    let corpus = api::load(&args.corpus.join("conversations"))?;
+    let corpus = api::load(&args.corpus)?;
     let assets = kubernetes::locate(&SearchPath::from_environment(None), &print_progress)?;
     let server = RealServer::start(&assets)?;
     let etcd = server.etcd_port();
@@ -67,6 +69,10 @@ async fn record(args: Args) -> anyhow::Result<()> {
         return facts::record(&caller, &args.facts_dir, args.check).await;
     }
     caller.play(&corpus.prelude).await?;
+    if args.kubectl {
+        let only = args.only.as_deref().unwrap_or_default();
+        return kubectl::record(&caller, &endpoint, &assets.kubectl, &args.corpus, only).await;
+    }
     let mut recorded: BTreeMap<String, Recordings> = BTreeMap::new();
     for conversation in &corpus.conversations {
         let subject = conversation.subject();
@@ -90,7 +96,7 @@ async fn record(args: Args) -> anyhow::Result<()> {
     let mut changed = Vec::new();
     for (subject, recordings) in &recorded {
         let path = args.corpus.join(format!("recordings/{subject}.json"));
-        let text = render(recordings)?;
+        let text = recordings::render(recordings);
         if args.check {
             changed.extend(differing(&path, recordings)?);
         } else {
@@ -110,36 +116,8 @@ fn fs_write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Renders the recordings of a file, one answer per line.
-fn render(recordings: &Recordings) -> anyhow::Result<String> {
-    let mut text = String::from("{\n");
-    for (number, (id, answers)) in recordings.iter().enumerate() {
-        let lines: Vec<String> = answers.iter().map(|answer| format!("  {answer}")).collect();
-        let comma = if number + 1 < recordings.len() {
-            ","
-        } else {
-            ""
-        };
-        writeln!(
-            text,
-            "{}: [\n{}\n]{comma}",
-            serde_json::to_string(id)?,
-            lines.join(",\n")
-        )?;
-    }
-    text.push_str("}\n");
-    Ok(text)
-}
-
 fn differing(path: &Path, now: &Recordings) -> anyhow::Result<Vec<String>> {
-    let before: Recordings = match std::fs::read(path) {
-        Ok(text) => serde_json::from_slice(&text)
-            .with_context(|| format!("cannot parse {}", path.display()))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Recordings::new(),
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot read {}", path.display()));
-        }
-    };
+    let before = recordings::read(path)?;
     let mut list = Vec::new();
     for (id, answers) in now {
         let nothing = Vec::new();

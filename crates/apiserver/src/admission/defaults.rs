@@ -11,8 +11,6 @@ mod pod;
 mod unused;
 mod workloads;
 
-pub(crate) use self::workloads::TEMPLATE_GENERATION;
-
 /// Fills in the defaults of a pod. Kubelets do this, too, with pods that do not come through an API server.
 pub fn fill_in_pod(pod: &mut Value) {
     pod::template_defaults(&mut pod["spec"]);
@@ -22,7 +20,10 @@ pub fn fill_in_pod(pod: &mut Value) {
 /// Fills in the defaults of a built-in kind. The object has been shaped already, so empty values count as missing.
 pub(crate) fn apply(resource: &Resource, object: &mut Value) {
     match resource.storage.as_str() {
-        "pods" => fill_in_pod(object),
+        "pods" => {
+            fill_in_pod(object);
+            pod::addresses(object);
+        }
         "podtemplates" => pod::template_defaults(&mut object["template"]["spec"]),
         "replicationcontrollers" => workloads::replication_controller(object),
         "deployments.apps" => workloads::deployment(object),

@@ -108,11 +108,12 @@ pub(crate) fn check_delete(attempt: &Attempt<'_>, before: &Value) -> Result<(), 
     Ok(())
 }
 
-/// Adds the finalizer that keeps a volume or a claim until nothing uses it.
+/// Adds the finalizer that keeps a volume, a claim or a class of volumes' attributes until nothing uses it.
 fn add_protection_finalizer(storage: &str, object: &mut Value) {
     let finalizer = match storage {
         "persistentvolumes" => "kubernetes.io/pv-protection",
         "persistentvolumeclaims" => "kubernetes.io/pvc-protection",
+        "volumeattributesclasses.storage.k8s.io" => "kubernetes.io/vac-protection",
         _ => return,
     };
     let list = &mut object["metadata"]["finalizers"];

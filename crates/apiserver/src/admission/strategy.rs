@@ -2,11 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::defaults::TEMPLATE_GENERATION;
 use crate::failure::Failure;
 use crate::registry::Resource;
 use crate::storage::{DEFINITIONS, State};
-use crate::values::fields::{copy, copy_part, remove};
+use crate::values::fields::{TEMPLATE_GENERATION, copy, copy_part, remove};
 use crate::values::pods;
 
 mod claim;
@@ -164,7 +163,11 @@ fn count_templates(before: &Value, object: &mut Value) {
 
 fn status_update(resource: &Resource, before: &Value, object: &mut Value) {
     let status = remove(object, "status").unwrap_or(Value::Null);
-    if resource.custom.is_some() {
+    let keeps_metadata = [
+        "resourceclaims.resource.k8s.io",
+        "volumeattachments.storage.k8s.io",
+    ];
+    if resource.custom.is_some() || keeps_metadata.contains(&resource.storage.as_str()) {
         // all metadata except the managed fields are those of the stored object
         let owners = object["metadata"]["managedFields"].take();
         *object = before.clone();

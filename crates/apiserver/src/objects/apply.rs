@@ -143,7 +143,9 @@ impl<'a> Tracker<'a> {
         };
         if manager == "kubectl" && object["metadata"]["annotations"][LAST_APPLIED].is_string() {
             let mut applied = configuration.clone();
-            if let Some(annotations) = applied["metadata"]["annotations"].as_object_mut() {
+            // an index would make what is missing
+            let annotations = applied.pointer_mut("/metadata/annotations");
+            if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
                 annotations.remove(LAST_APPLIED);
             }
             object["metadata"]["annotations"][LAST_APPLIED] = json!(format!("{applied}\n"));
@@ -263,6 +265,9 @@ fn conflict(conflicts: &[Conflict]) -> Failure {
 /// Returns the fields that a resource or subresource does not write.
 fn ignored(resource: &Resource, subresource: &str) -> &'static [&'static str] {
     match subresource {
+        "" if resource.storage == "certificatesigningrequests.certificates.k8s.io" => {
+            &["spec", "status"]
+        }
         "" if resource.has_status() => &["status"],
         "status" => match resource.storage.as_str() {
             "pods" => &[
@@ -274,10 +279,12 @@ fn ignored(resource: &Resource, subresource: &str) -> &'static [&'static str] {
             "customresourcedefinitions.apiextensions.k8s.io"
             | "flowschemas.flowcontrol.apiserver.k8s.io"
             | "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io"
+            | "resourceclaims.resource.k8s.io"
             | "volumeattachments.storage.k8s.io" => &["metadata", "spec"],
             _ => &["spec"],
         },
         "finalize" => &["status"],
+        "approval" => &["spec", "status"],
         _ => &[],
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::registry::Resource;
+use crate::values::fields::TEMPLATE_GENERATION;
 
 mod cells;
 mod columns;
@@ -10,6 +11,7 @@ mod network;
 mod nodes;
 mod pods;
 mod policies;
+mod scale;
 mod storage;
 mod workloads;
 
@@ -79,7 +81,7 @@ impl View {
             Self::Whole => body,
             Self::Metadata if is_list => {
                 let items = body["items"].as_array().into_iter().flatten();
-                let items: Vec<Value> = items.map(metadata).collect();
+                let items: Vec<Value> = items.map(|item| metadata(resource, item)).collect();
                 // an empty list of this kind is `null`, unlike other lists
                 let items = if items.is_empty() {
                     Value::Null
@@ -91,7 +93,7 @@ impl View {
                     "metadata": list_metadata(&body), "items": items,
                 })
             }
-            Self::Metadata => metadata(&body),
+            Self::Metadata => metadata(resource, &body),
             Self::Table(included) => {
                 let objects: Vec<&Value> = if is_list {
                     body["items"].as_array().into_iter().flatten().collect()
@@ -107,9 +109,20 @@ impl View {
                     .into_iter()
                     .map(|object| row(resource, object, included))
                     .collect();
+                // tables of kinds without columns of their own are made elsewhere
+                let rows = if rows.is_empty() && columns::are_of_any_kind(resource) {
+                    Value::Null
+                } else {
+                    Value::Array(rows)
+                };
+                let definitions = if body["kind"] == scale::KIND {
+                    scale::definitions(resource)
+                } else {
+                    columns::definitions(resource)
+                };
                 json!({
                     "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata,
-                    "columnDefinitions": columns::definitions(resource), "rows": rows,
+                    "columnDefinitions": definitions, "rows": rows,
                 })
             }
         }
@@ -137,26 +150,43 @@ fn list_metadata(list: &Value) -> Value {
     metadata
 }
 
-fn metadata(object: &Value) -> Value {
-    json!({
-        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
-    })
+fn metadata(resource: &Resource, object: &Value) -> Value {
+    let mut metadata = object["metadata"].clone();
+    // a real server adds it when it writes the whole object
+    if resource.storage == "daemonsets.apps"
+        && let Some(annotations) = metadata["annotations"].as_object_mut()
+    {
+        annotations.remove(TEMPLATE_GENERATION);
+        if annotations.is_empty()
+            && let Some(fields) = metadata.as_object_mut()
+        {
+            fields.remove("annotations");
+        }
+    }
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
 fn row(resource: &Resource, object: &Value, included: Included) -> Value {
     let mut row = Map::new();
-    row.insert("cells".into(), Value::Array(cells::of(resource, object)));
+    let cells = if object["kind"] == scale::KIND {
+        scale::cells(object)
+    } else {
+        cells::of(resource, object)
+    };
+    row.insert("cells".into(), Value::Array(cells));
     let conditions = pods::row_conditions(resource, object);
     if !conditions.is_null() {
         row.insert("conditions".into(), conditions);
     }
     let object = match included {
         Included::Nothing => Value::Null,
-        Included::Metadata => metadata(object),
+        Included::Metadata => metadata(resource, object),
         Included::Object => {
             let mut object = object.clone();
-            object["apiVersion"] = json!(resource.api_version());
-            object["kind"] = json!(resource.kind);
+            if object["kind"] != scale::KIND {
+                object["apiVersion"] = json!(resource.api_version());
+                object["kind"] = json!(resource.kind);
+            }
             object
         }
     };

@@ -313,6 +313,11 @@ mod tests {
         json!({"securityContext": {"runAsUser": null, "$patch": "merge", "runAsGroup": 3}}),
         json!({"securityContext": {"runAsGroup": 3}})
     )]
+    #[case::what_new_values_retain_stays_in_them(
+        json!({}),
+        json!({"nodeSelector": {"$retainKeys": ["a"], "a": "b"}}),
+        json!({"nodeSelector": {"$retainKeys": ["a"], "a": "b"}})
+    )]
     #[case::objects_are_replaced_on_request(
         json!({"nodeSelector": {"a": "b"}}),
         json!({"nodeSelector": {"c": "d", "$patch": "replace"}}),

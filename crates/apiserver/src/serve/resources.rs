@@ -79,6 +79,7 @@ pub(super) async fn serve_resource(
     let accept = text_header(&parts, &header::ACCEPT);
     let view = negotiate(accept, include, &resource, verb)?;
     if verb == "watch" {
+        check_included(view, include)?;
         return watch(shared, &request, Arc::clone(&resource), view);
     }
     if verb == "list"
@@ -101,6 +102,7 @@ pub(super) async fn serve_resource(
         }
     };
     warnings.extend(request_warnings);
+    check_included(view, include)?;
     let body = view.of(&resource, body);
     if wants_yaml(accept)
         && let Ok(text) = serde_yaml::to_string(&body)
@@ -113,6 +115,16 @@ pub(super) async fn serve_resource(
         ));
     }
     Ok(json_response(code, &body, &warnings))
+}
+
+/// Checks what the rows of a table have to contain. A real server looks at it when the answer is there, so what was asked is done.
+fn check_included(view: View, include: &str) -> Result<(), Failure> {
+    if matches!(view, View::Table(_)) && !["", "Metadata", "None", "Object"].contains(&include) {
+        return Err(Failure::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {include:?}: must be 'Metadata', 'Object', 'None', or empty"
+        )));
+    }
+    Ok(())
 }
 
 /// Asks the admission policies and the webhooks whether a user may connect to a pod, a service or a node.
@@ -264,7 +276,7 @@ pub(super) fn find(
 fn request_warning(request: &Request<'_>, verb: &str) -> Option<String> {
     let deletes = ["delete", "deletecollection"].contains(&verb);
     let jobs = request.resource.storage == "jobs.batch";
-    (jobs && deletes && !request.has_propagation_policy()).then(|| JOBS_ORPHAN.to_owned())
+    (jobs && deletes && request.leaves_propagation_open()).then(|| JOBS_ORPHAN.to_owned())
 }
 
 /// Converts a body from protobuf to JSON.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{Request as HttpRequest, Response, header};
+use http::{Request as HttpRequest, Response, StatusCode, header};
 use hyper::body::Incoming;
 
 use super::answers::{Body, refusal, warn};
@@ -53,12 +53,19 @@ pub(super) async fn respond(
         .get("fieldSelector")
         .and_then(|text| required_name(text));
     let resource = find(shared, &identity, &target, verb, name, &query)?;
-    let deprecation = resource.deprecation().map(str::to_owned);
+    // a subresource that does not exist is a path of nothing
+    let exists =
+        target.subresource.is_empty() || resource.subresource(target.subresource).is_some();
+    let deprecation = resource.deprecation().filter(|_| exists).map(str::to_owned);
     let answered = serve_resource(shared, &identity, request, target, &query, verb, resource).await;
     let Some(warning) = deprecation else {
         return answered;
     };
     let mut response = answered.unwrap_or_else(|failure| refusal(&failure, &[]));
+    if verb == "patch" && response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        // no such patch: refused before anything of the resource is looked at
+        return Ok(response);
+    }
     // the deprecation comes before what the request is warned of
     let headers = response.headers_mut();
     let others: Vec<_> = headers.get_all(header::WARNING).iter().cloned().collect();

@@ -17,12 +17,13 @@ use super::shared::Shared;
 use crate::access::target::is_true;
 use crate::failure::Failure;
 use crate::faults::{Effects, OpenWatch, WatchEnd};
+use crate::objects::apply::fill_in_zero_values;
 use crate::objects::custom::in_requested_version;
 use crate::objects::events;
 use crate::objects::views::View;
 use crate::registry::Resource;
 use crate::storage::HistoricObject;
-use crate::values::fields::copy;
+use crate::values::fields::{TEMPLATE_GENERATION, copy};
 use crate::verbs::{Filter, Request};
 
 /// How long a watch stays open when the client sets no limit.
@@ -101,8 +102,7 @@ pub(super) fn watch(
         }
         if streaming && bookmarks {
             let mut mark = bookmark(&resource, state.version());
-            mark["object"]["metadata"]["annotations"] =
-                json!({"k8s.io/initial-events-end": "true"});
+            mark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] = json!("true");
             queue.push_back(Event::Value(mark));
         }
         state.version()
@@ -135,11 +135,31 @@ pub(super) fn watch(
     Ok(respond_with(200, "application/json", body, &[]))
 }
 
+/// Returns a bookmark. It has an object of which nothing is set but the version; what is always written of it depends on its type.
 fn bookmark(resource: &Resource, version: u64) -> Value {
-    json!({"type": "BOOKMARK", "object": {
+    let mut object = json!({
         "kind": resource.kind, "apiVersion": resource.api_version(),
         "metadata": {"resourceVersion": version.to_string()},
-    }})
+    });
+    if resource.custom.is_none() {
+        fill_in_zero_values(resource.schema(), &mut object);
+        match resource.storage.as_str() {
+            "deployments.apps"
+            | "replicasets.apps"
+            | "replicationcontrollers"
+            | "statefulsets.apps" => {
+                object["spec"]["replicas"] = json!(0);
+                if resource.storage == "statefulsets.apps" {
+                    object["spec"]["serviceName"] = json!("");
+                }
+            }
+            "daemonsets.apps" => {
+                object["metadata"]["annotations"] = json!({TEMPLATE_GENERATION: "0"});
+            }
+            _ => {}
+        }
+    }
+    json!({"type": "BOOKMARK", "object": object})
 }
 
 fn frames(watch: Watch) -> impl Stream<Item = Result<Frame<Bytes>, BodyError>> {

@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 
+/// Annotation of daemon sets that counts the changes of the template.
+pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
 /// Sets a field that is missing or null.
 pub(crate) fn set_default(object: &mut Value, field: &str, value: impl FnOnce() -> Value) {
     if object.is_null() {

@@ -71,10 +71,12 @@ impl Request<'_> {
         let mut warnings = occurrences::problems(self.json(), &unknown, custom);
         match self.parameter("fieldValidation") {
             "Strict" if !warnings.is_empty() => {
-                return Err(cannot(&format!(
-                    "strict decoding error: {}",
-                    warnings.join(", ")
-                )));
+                let why = format!("strict decoding error: {}", warnings.join(", "));
+                return Err(if self.changes_by_patch() {
+                    self.unfit(object, &why)
+                } else {
+                    cannot(&why)
+                });
             }
             "Ignore" => warnings.clear(),
             _ if self.applies() => warnings.extend(repeated_key(self.body)),

@@ -133,6 +133,14 @@ impl Request<'_> {
         Ok(())
     }
 
+    /// Returns why an object of a built-in kind cannot be decoded if it says that it is of a kind that nobody knows.
+    pub(super) fn unknown_kind(&self, object: &Value) -> Option<String> {
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        let (given, kind) = (text("apiVersion"), text("kind"));
+        let is_own = given == self.resource.api_version() && kind == self.resource.kind;
+        (!is_own && !registry::has_kind(given, kind)).then(|| not_registered(given, kind))
+    }
+
     fn other_kind(&self, given: &str, given_kind: &str) -> Failure {
         let expected = self.resource.api_version();
         let kind = &self.resource.kind;

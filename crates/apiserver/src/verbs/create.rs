@@ -138,6 +138,7 @@ impl Request<'_> {
             self.subresource,
             None,
             object,
+            &causes,
         ));
         if causes.is_empty() {
             Ok(())

@@ -55,10 +55,10 @@ impl Request<'_> {
         self.delete_with(state, &options)
     }
 
-    /// Returns whether a deletion sets the propagation to dependents.
-    pub(crate) fn has_propagation_policy(&self) -> bool {
+    /// Returns whether a deletion leaves it to the kind what becomes of dependents. One that is refused for its options does not.
+    pub(crate) fn leaves_propagation_open(&self) -> bool {
         self.delete_options()
-            .is_ok_and(|options| !options.propagation.is_empty() || options.orphan.is_some())
+            .is_ok_and(|options| options.propagation.is_empty() && options.orphan.is_none())
     }
 
     fn delete_options(&self) -> Result<Options, Failure> {

@@ -8,6 +8,7 @@ use super::create::CreatedBy;
 use super::repeated::repeated_key;
 use super::request::{Answer, Request};
 use crate::access::target::is_true;
+use crate::admission::validation::{self, meta};
 use crate::failure::{Cause, Failure, Subject};
 use crate::objects::apply::Tracker;
 use crate::schema::decode::decode;
@@ -42,6 +43,16 @@ fn change(object: &mut Value, patch: Value) -> Option<()> {
         json_patch::patch(object, &[operation]).ok()?;
     }
     Some(())
+}
+
+/// Returns a refusal that names no object.
+fn no_object(cause: &Cause) -> Failure {
+    let nothing = Subject {
+        group: "",
+        resource: "",
+        name: "",
+    };
+    Failure::invalid(&nothing, std::slice::from_ref(cause))
 }
 
 impl Request<'_> {
@@ -144,24 +155,27 @@ impl Request<'_> {
             return Ok(());
         }
         let schema = self.resource.schema();
-        let (text, why) = if self.content_type == STRATEGIC {
-            let patch: Value = serde_json::from_slice(self.body).unwrap_or_default();
-            (go_text(&patch), unstructured::problem(schema, object))
+        let why = if self.content_type == STRATEGIC {
+            unstructured::problem(schema, object)
         } else {
-            (object.to_string(), None)
+            self.unknown_kind(object)
         };
         let findings = || decode(schema, &mut object.clone()).undecodable;
-        let Some(why) = why.or_else(findings) else {
-            return Ok(());
+        match why.or_else(findings) {
+            Some(why) => Err(self.unfit(object, &why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the refusal of what a patch has made of an object, for a reason that lies in the result.
+    pub(super) fn unfit(&self, object: &Value, why: &str) -> Failure {
+        let text = if self.content_type == STRATEGIC {
+            let patch: Value = serde_json::from_slice(self.body).unwrap_or_default();
+            go_text(&patch)
+        } else {
+            object.to_string()
         };
-        let text = Value::String(text);
-        let cause = Cause::invalid("patch", &text, &why);
-        let nothing = Subject {
-            group: "",
-            resource: "",
-            name: "",
-        };
-        Err(Failure::invalid(&nothing, &[cause]))
+        no_object(&Cause::invalid("patch", &Value::String(text), why))
     }
 
     /// Refuses a patch that changes fields which only the server writes.
@@ -171,8 +185,16 @@ impl Request<'_> {
             let (was, is) = (&before["metadata"][field], &object["metadata"][field]);
             if was != is && !is.is_null() {
                 let cause = Cause::invalid(path, is, "field is immutable");
-                // two checks of the real server report it
-                return Err(self.invalid(before, &[cause.clone(), cause]));
+                // the checks of the kind report it, if they look at the metadata, and then a check for all kinds
+                let mut causes = vec![cause.clone(); meta::change_checks(self.resource)];
+                causes.extend(validation::of_change(
+                    self.resource,
+                    self.subresource,
+                    before,
+                    object,
+                ));
+                causes.push(cause);
+                return Err(self.invalid(before, &causes));
             }
         }
         Ok(())

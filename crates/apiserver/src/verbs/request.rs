@@ -144,6 +144,11 @@ impl Request<'_> {
         self.content_type == "application/apply-patch+yaml"
     }
 
+    /// Returns whether the request changes an object by a patch that is no apply.
+    pub(super) fn changes_by_patch(&self) -> bool {
+        self.content_type.contains("patch") && !self.applies()
+    }
+
     /// Returns the name of the request's field manager.
     pub(super) fn manager(&self) -> String {
         apply::manager_name(self.parameter("fieldManager"), self.user_agent)

@@ -79,15 +79,10 @@ impl Request<'_> {
             && (self.resource.custom.is_some()
                 || VERSION_REQUIRED.contains(&self.resource.storage.as_str()))
         {
-            return Err(self.invalid(
-                &object,
-                &[Cause::invalid(
-                    "metadata.resourceVersion",
-                    &json!(0),
-                    "must be specified for an update",
-                )
-                .with_value("0x0")],
-            ));
+            // unlike other causes, this one names the resource and not the kind
+            let why = "must be specified for an update";
+            let cause = Cause::invalid("metadata.resourceVersion", &json!(0), why);
+            return Err(Failure::invalid(&self.subject(), &[cause]));
         }
         self.write(state, object)
     }
@@ -148,6 +143,7 @@ impl Request<'_> {
             self.subresource,
             Some(before),
             &object,
+            &causes,
         ));
         causes.extend(certificates::check(
             self.resource,
@@ -234,9 +230,18 @@ impl Request<'_> {
             };
             // a request that is only tried does not come as far as the storage
             let root = if self.dry_run() { "" } else { "/registry" };
+            // the storage knows some kinds by their first names
+            let plural = match self.resource.storage.as_str() {
+                "endpoints" => "services/endpoints",
+                "ingresses.networking.k8s.io" => "ingress",
+                "nodes" => "minions",
+                "replicationcontrollers" => "controllers",
+                "services" => "services/specs",
+                _ => &self.resource.plural,
+            };
             let why = format!(
-                "StorageError: invalid object, Code: 4, Key: {root}/{group}{}/{namespace}{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {known}",
-                self.resource.plural, self.name
+                "StorageError: invalid object, Code: 4, Key: {root}/{group}{plural}/{namespace}{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {known}",
+                self.name
             );
             return Err(Failure::conflict(&self.subject(), &why));
         }

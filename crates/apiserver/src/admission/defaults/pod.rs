@@ -246,6 +246,14 @@ fn pull_policy(image: &str) -> &'static str {
     }
 }
 
+/// Lists the address of a pod where only the single field has it.
+pub(super) fn addresses(pod: &mut Value) {
+    let address = pod["status"]["podIP"].as_str().unwrap_or_default();
+    if !address.is_empty() && pod["status"]["podIPs"][0]["ip"] != address {
+        pod["status"]["podIPs"] = json!([{"ip": address}]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;

@@ -3,10 +3,7 @@
 use serde_json::{Value, json};
 
 use super::pod::template_defaults;
-use crate::values::fields::{existing_object, items, set_default};
-
-/// Annotation of daemon sets that counts the changes of the template.
-pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+use crate::values::fields::{TEMPLATE_GENERATION, existing_object, items, set_default};
 
 fn template(object: &mut Value) {
     template_defaults(&mut object["spec"]["template"]["spec"]);

@@ -18,12 +18,13 @@ mod embedded;
 mod scale;
 
 /// Returns what is wrong with a custom resource; `before` is `None` for a new one. Errors in values that a write does not change are
-/// tolerated.
+/// tolerated. `others` are what is wrong with it otherwise.
 pub(crate) fn validate(
     resource: &Resource,
     subresource: &str,
     before: Option<&Value>,
     object: &Value,
+    others: &[Cause],
 ) -> Vec<Cause> {
     let Some(custom) = &resource.custom else {
         return Vec::new();
@@ -54,7 +55,7 @@ pub(crate) fn validate(
                 | "FieldValueTypeInvalid"
         )
     };
-    if causes.iter().any(is_blocking) {
+    if others.iter().chain(&causes).any(is_blocking) {
         causes.push(Cause::invalid(
             NO_PATH,
             &Value::Null,
@@ -347,6 +348,10 @@ fn lists(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
 
 /// Reports duplicate items of sets and of keyed lists.
 fn duplicates(schema: Node<'_>, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
+    // the metadata have checks of their own
+    if path.starts_with("metadata.") {
+        return;
+    }
     let keys: Vec<&str> = schema
         .keyword("x-kubernetes-list-map-keys")
         .and_then(Value::as_array)

@@ -144,7 +144,12 @@ fn is_bare_finalizer(name: &str) -> bool {
 fn knows_finalizers(resource: &Resource) -> bool {
     let others = ["admissionregistration.k8s.io", "apiregistration.k8s.io"];
     resource.custom.is_none()
-        && resource.storage != DEFINITIONS
+        && ![
+            DEFINITIONS,
+            "leases.coordination.k8s.io",
+            "runtimeclasses.node.k8s.io",
+        ]
+        .contains(&resource.storage.as_str())
         && !others.contains(&resource.group.as_str())
 }
 
@@ -348,6 +353,11 @@ fn looks(resource: &Resource) -> (usize, usize) {
         | "statefulsets.apps" => (0, 1),
         _ => (1, 1),
     }
+}
+
+/// Returns how often a real server looks at a change of the metadata because of its kind, besides what it does for all kinds.
+pub(crate) fn change_checks(resource: &Resource) -> usize {
+    looks(resource).1
 }
 
 /// Returns what is wrong with the marks of a deletion that a client sends: only a deletion sets them. Those that are there already are kept,

@@ -74,11 +74,7 @@ fn specification(spec: &Value, name: &str, path: &str, causes: &mut Vec<Cause>) 
     };
     demands::claims(&spec["resourceClaims"], &at("resourceClaims"), causes);
     containers(&pod, path, causes);
-    ephemeral(
-        &spec["ephemeralContainers"],
-        &at("ephemeralContainers"),
-        causes,
-    );
+    ephemeral(spec, &at("ephemeralContainers"), causes);
     demands::of_pod(&pod, &at("resources"), causes);
     surroundings::host_network(spec, name, path, causes);
     let policies = ["Always", "OnFailure", "Never"];
@@ -187,8 +183,15 @@ fn containers(pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Checks containers that come later.
-fn ephemeral(list: &Value, path: &str, causes: &mut Vec<Cause>) {
-    for (at, container) in indexed(list, path) {
+fn ephemeral(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let others = ["containers", "initContainers"].into_iter();
+    let mut names: HashSet<&str> = others
+        .filter_map(|list| spec[list].as_array())
+        .flatten()
+        .map(|container| text(&container["name"]))
+        .collect();
+    for (at, container) in indexed(&spec["ephemeralContainers"], path) {
+        unique(container, &at, &mut names, causes);
         if !filled(&container["image"]) {
             causes.push(Cause::required(format!("{at}.image"), ""));
         }

@@ -7,6 +7,7 @@ use crate::registry::Resource;
 
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
+const RESOURCE_SLICES: &str = "resourceslices.resource.k8s.io";
 
 /// Built-in kinds with selectable fields besides the name. Namespaced kinds also have `metadata.namespace`.
 const KINDS: &[(&str, &[&str])] = &[
@@ -50,6 +51,7 @@ const KINDS: &[(&str, &[&str])] = &[
         "certificatesigningrequests.certificates.k8s.io",
         &["spec.signerName"],
     ),
+    (RESOURCE_SLICES, &["spec.driver", "spec.nodeName"]),
 ];
 
 /// Requirements on fields; all of them must be met.
@@ -169,6 +171,13 @@ fn stored_path(field: &str, resource: &Resource) -> Result<String, Failure> {
     if resource.storage == "jobs.batch" {
         return Err(Failure::bad_request(format!(
             "field label {field:?} not supported for Job"
+        )));
+    }
+    if resource.storage == RESOURCE_SLICES {
+        return Err(Failure::bad_request(format!(
+            "field label not supported for {}, Kind={}: {field}",
+            resource.api_version(),
+            resource.kind
         )));
     }
     refused()

@@ -5,6 +5,11 @@ use serde_json::{Value, json};
 use crate::registry::Resource;
 use crate::registry::columns::{PrinterColumn, created_at, name, of_built_in};
 
+/// Returns whether a built-in kind has no columns but those of any kind.
+pub(super) fn are_of_any_kind(resource: &Resource) -> bool {
+    resource.custom.is_none() && definitions(resource) == json!([name(), created_at()])
+}
+
 /// Returns the columns of a resource's tables.
 pub(super) fn definitions(resource: &Resource) -> Value {
     if let Some(custom) = &resource.custom {

@@ -31,6 +31,44 @@ fn what_is_accepted_chooses_the_view(#[case] accept: &str, #[case] expected: Opt
 }
 
 #[test]
+fn an_empty_table_has_null_for_rows_if_the_kind_has_no_columns_of_its_own() {
+    let list = |kind: &str| json!({"kind": format!("{kind}List"), "metadata": {}, "items": []});
+    let rows = |version, kind| view(TABLE, version, kind, list(kind))["rows"].clone();
+    assert_eq!(rows("v1", "LimitRange"), Value::Null);
+    assert_eq!(rows("v1", "Pod"), json!([]));
+    assert_eq!(rows("rbac.authorization.k8s.io/v1", "Role"), Value::Null);
+}
+
+#[test]
+fn only_a_whole_daemon_set_tells_how_often_its_template_changed() {
+    const ACCEPT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let shown = |annotations: Value| {
+        let set =
+            json!({"kind": "DaemonSet", "metadata": {"name": "d", "annotations": annotations}});
+        view(ACCEPT, "apps/v1", "DaemonSet", set)["metadata"].clone()
+    };
+    assert_eq!(
+        shown(json!({TEMPLATE_GENERATION: "1"})),
+        json!({"name": "d"})
+    );
+    assert_eq!(
+        shown(json!({TEMPLATE_GENERATION: "1", "a": "b"})),
+        json!({"name": "d", "annotations": {"a": "b"}})
+    );
+}
+
+#[rstest]
+#[case("apps/v1", "Deployment", "")]
+#[case("v1", "ReplicationController", "")]
+fn a_scale_has_columns_of_its_own(#[case] version: &str, #[case] kind: &str, #[case] format: &str) {
+    let scale = json!({"kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 3}});
+    let table = view(TABLE, version, kind, scale);
+    assert_eq!(table["rows"][0]["cells"], json!(["a", 3, 0, "<unknown>"]));
+    assert_eq!(table["columnDefinitions"][0]["format"], format);
+    assert_eq!(table["columnDefinitions"][1]["name"], "Desired");
+}
+
+#[test]
 fn a_pod_that_restarts_is_told_with_its_reason() {
     let pod = json!({"kind": "Pod", "metadata": {"name": "p", "resourceVersion": "7"},
         "spec": {"nodeName": "n", "containers": [{"name": "c"}, {"name": "d"}]},

@@ -83,8 +83,8 @@ pub(super) fn without_directives(value: Value) -> Option<Value> {
                 fields
                     .into_iter()
                     .filter(|(name, _)| {
+                        // what names the keys to retain stays, as in a real server
                         name != DIRECTIVE
-                            && name != RETAIN_KEYS
                             && !name.starts_with(DELETE_FROM)
                             && !name.starts_with(ELEMENT_ORDER)
                     })
