@@ -151,6 +151,7 @@ fn bookmark(resource: &Resource, version: u64) -> Value {
                 object["spec"]["replicas"] = json!(0);
                 if resource.storage == "statefulsets.apps" {
                     object["spec"]["serviceName"] = json!("");
+                    object["status"]["availableReplicas"] = json!(0);
                 }
             }
             "daemonsets.apps" => {
