@@ -125,7 +125,7 @@ impl Runner<'_> {
         line: &str,
         editor: Option<&str>,
     ) -> anyhow::Result<Output> {
-        let programs = self.kubectl.parent().unwrap_or(Path::new("/"));
+        let programs = self.kubectl.parent().unwrap_or_else(|| Path::new("/"));
         let running = tokio::process::Command::new("sh")
             .args(["-c", &format!("kubectl {line}")])
             .env_clear()

@@ -41,7 +41,7 @@ struct Seen {
 /// The steps of one conversation.
 pub(super) struct Steps<'a> {
     namespace: &'a str,
-    steps: Vec<Value>,
+    list: Vec<Value>,
     seen: Vec<Seen>,
     /// What of `seen` is kept already, by its place there: the variables' names are `v` and that place.
     kept: BTreeSet<usize>,
@@ -68,7 +68,7 @@ impl<'a> Steps<'a> {
     pub(super) fn new(namespace: &'a str) -> Self {
         Self {
             namespace,
-            steps: Vec::new(),
+            list: Vec::new(),
             seen: Vec::new(),
             kept: BTreeSet::new(),
             watches: Vec::new(),
@@ -100,13 +100,13 @@ impl<'a> Steps<'a> {
                 step.insert("quiet".into(), json!(true));
             }
             if exchange.watch && exchange.status == 200 {
-                let name = format!("w{}", self.steps.len());
+                let name = format!("w{}", self.list.len());
                 step.insert("stream".into(), json!(name));
                 if exchange.events > 0 {
                     self.watches.push((name, exchange.events, quiet));
                 }
             }
-            self.steps.push(Value::Object(step));
+            self.list.push(Value::Object(step));
             self.note(&exchange.answer, "", "");
         }
         for (name, events, quiet) in std::mem::take(&mut self.watches) {
@@ -114,14 +114,14 @@ impl<'a> Steps<'a> {
             if quiet {
                 step["quiet"] = json!(true);
             }
-            self.steps.push(step);
+            self.list.push(step);
         }
         Ok(())
     }
 
     /// Whether there is any answer to record.
     pub(super) fn asks(&self) -> bool {
-        self.steps.iter().any(|step| step["quiet"] != true)
+        self.list.iter().any(|step| step["quiet"] != true)
     }
 
     /// Returns the steps, without those that neither change nor show anything.
@@ -137,7 +137,7 @@ impl<'a> Steps<'a> {
                 || step["keep"].is_object()
                 || step["stream"].is_string()
         };
-        self.steps.into_iter().filter(matters).collect()
+        self.list.into_iter().filter(matters).collect()
     }
 
     fn step(&mut self, exchange: &Exchange) -> anyhow::Result<Map<String, Value>> {
@@ -236,7 +236,7 @@ impl<'a> Steps<'a> {
         self.seen.push(Seen {
             value: value.clone(),
             key: key.to_owned(),
-            step: self.steps.len().saturating_sub(1),
+            step: self.list.len().saturating_sub(1),
             path: path.to_owned(),
         });
     }
@@ -257,7 +257,7 @@ impl<'a> Steps<'a> {
                 (seen.key == key, seen.step, std::cmp::Reverse(steps))
             })?;
         if self.kept.insert(place) {
-            self.steps[found.step]["keep"][format!("v{place}")] = json!(found.path);
+            self.list[found.step]["keep"][format!("v{place}")] = json!(found.path);
         }
         Some(format!("{{v{place}}}"))
     }
