@@ -44,7 +44,7 @@ pub struct Args {
 
 /// Runs the launcher: creates the PID namespace, starts the holder in it and waits for it, so that the holder leaves no zombie.
 ///
-/// Writes one [`Announcement::Launched`] line to standard output; the holder writes the next.
+/// Writes one [`Announcement::Launched`] line to standard output; the holder writes another, before or after it.
 pub fn launch(args: &Args) -> anyhow::Result<ExitCode> {
     // Ctrl-C in the owner's terminal is handled by the owner.
     nix::unistd::setsid().context("cannot leave the session")?;

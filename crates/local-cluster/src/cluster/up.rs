@@ -296,6 +296,43 @@ async fn publish_images(
     Ok(())
 }
 
+/// What the launcher and the holder told.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    /// Both run, and the cluster has this network.
+    Running(Subnet),
+    /// The holder could not be prepared.
+    Failed(String),
+    /// They ended before.
+    Ended,
+}
+
+/// Reads what the launcher and the holder tell, until both run.
+///
+/// They tell it in either order: the launcher may come to it only after the holder is ready. Nobody may stop reading before, because a
+/// launcher that cannot tell ends, and its holder with it.
+fn until_both_run(
+    output: impl BufRead,
+    mut record: impl FnMut(&Announcement) -> Result<(), Error>,
+) -> Result<Told, Error> {
+    let (mut launched, mut network) = (false, None);
+    for line in output.lines() {
+        let line = line.map_err(|error| Error::Launch(error.to_string()))?;
+        let announcement = serde_json::from_str(&line);
+        let announcement = announcement.map_err(|error| Error::Launch(error.to_string()))?;
+        record(&announcement)?;
+        match announcement {
+            Announcement::Launched { .. } => launched = true,
+            Announcement::Ready { subnet } => network = Some(subnet),
+            Announcement::Failed { error } => return Ok(Told::Failed(error)),
+        }
+        if let Some(subnet) = network.filter(|_| launched) {
+            return Ok(Told::Running(subnet));
+        }
+    }
+    Ok(Told::Ended)
+}
+
 /// Starts the holder; returns the value that ties it to this process, and the network that it took.
 fn launch(spec: &ClusterSpec, dir: &Path) -> Result<(Owned, Subnet), Error> {
     let failed = |error: &dyn std::fmt::Display| Error::Launch(error.to_string());
@@ -318,29 +355,68 @@ fn launch(spec: &ClusterSpec, dir: &Path) -> Result<(Owned, Subnet), Error> {
         .take()
         .ok_or_else(|| failed(&"no pipe from it"))?;
     let owned = Owned::new(launcher, lifeline);
-    for line in BufReader::new(output).lines() {
-        let line = line.map_err(|error| failed(&error))?;
-        match serde_json::from_str(&line).map_err(|error| failed(&error))? {
+    let told = until_both_run(BufReader::new(output), |announcement| {
+        cluster_state::update(&spec.state_root, &spec.name, |record| match announcement {
             Announcement::Launched { pid } => {
-                let holder = i32::try_from(pid).ok().and_then(ProcessRef::of);
-                cluster_state::update(&spec.state_root, &spec.name, |record| {
-                    record.holder = holder;
-                })?;
+                record.holder = i32::try_from(*pid).ok().and_then(ProcessRef::of);
             }
             Announcement::Ready { subnet } => {
-                cluster_state::update(&spec.state_root, &spec.name, |record| {
-                    if let Some(local) = &mut record.local {
-                        local.subnet = Some(subnet);
-                    }
-                })?;
-                return Ok((owned, subnet));
+                if let Some(local) = &mut record.local {
+                    local.subnet = Some(*subnet);
+                }
             }
-            Announcement::Failed { error } => {
-                owned.wait();
-                return Err(Error::Launch(error));
-            }
+            Announcement::Failed { .. } => {}
+        })?;
+        Ok(())
+    })?;
+    match told {
+        Told::Running(subnet) => return Ok((owned, subnet)),
+        Told::Failed(error) => {
+            owned.wait();
+            return Err(Error::Launch(error));
         }
+        Told::Ended => {}
     }
     owned.wait();
     Err(Error::Launch(tail(&dir.join("logs/holder.log"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const SUBNET: Subnet = Subnet(7);
+
+    #[rstest]
+    #[case::launcher_first(&["launched", "ready"], Told::Running(SUBNET))]
+    #[case::holder_first(&["ready", "launched"], Told::Running(SUBNET))]
+    #[case::no_holder(&["launched"], Told::Ended)]
+    #[case::no_launcher(&["ready"], Told::Ended)]
+    #[case::failed(&["launched", "failed"], Told::Failed("no network".to_owned()))]
+    fn a_cluster_has_begun_when_launcher_and_holder_have_told(
+        #[case] told: &[&str],
+        #[case] expected: Told,
+    ) {
+        let lines: Vec<String> = told
+            .iter()
+            .map(|one| match *one {
+                "launched" => Announcement::Launched { pid: 7 },
+                "ready" => Announcement::Ready { subnet: SUBNET },
+                _ => Announcement::Failed {
+                    error: "no network".to_owned(),
+                },
+            })
+            .map(|announcement| serde_json::to_string(&announcement).unwrap())
+            .collect();
+        let text = lines.join("\n");
+        let mut recorded = 0;
+        let found = until_both_run(text.as_bytes(), |_| {
+            recorded += 1;
+            Ok(())
+        });
+        assert_eq!(found.unwrap(), expected);
+        assert_eq!(recorded, told.len());
+    }
 }

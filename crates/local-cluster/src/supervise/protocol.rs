@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use cluster_spec::subnet::Subnet;
 use serde::{Deserialize, Serialize};
 
-/// What the launcher and the holder write to their standard output, in this order.
+/// What the launcher and the holder write to their standard output: the launcher the first, the holder one of the others, in either order.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Announcement {
