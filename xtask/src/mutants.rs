@@ -340,7 +340,9 @@ impl Runner<'_> {
                 thread::scope(|scope| {
                     let runs: Vec<_> = each
                         .iter()
-                        .map(|(name, bin_dir)| scope.spawn(|| self.trial(name, bin_dir, stage)))
+                        .map(|(name, bin_dir)| {
+                            scope.spawn(|| self.trial(name, bin_dir, stage, &[]))
+                        })
                         .collect();
                     let mut all = Seen::nothing_failed(stage);
                     for run in runs {
@@ -352,7 +354,8 @@ impl Runner<'_> {
                     Ok(all)
                 })
             };
-            record = self.judge(record, run, &Mutex::new(results))?;
+            let stages = record.left(self.args.stages());
+            record = judge(record, &stages, run, &Mutex::new(results))?;
         }
         if let Some(seen) = record.caught() {
             let failed: Vec<&str> = seen.failed.iter().map(String::as_str).collect();
@@ -416,23 +419,45 @@ impl Runner<'_> {
                 return broken;
             };
             let started = Instant::now();
-            let run = |stage| self.trial(&ready.mutant.name, &ready.bin_dir, stage);
-            let judged = ready
-                .built
-                .and_then(|()| self.judge(ready.record, run, results));
+            let Ready {
+                mutant,
+                record,
+                bin_dir,
+                built,
+            } = ready;
+            let run = |stage| {
+                let noticing = mutant.noticed_by.iter().map(String::as_str);
+                let noticing: Vec<&str> = noticing.filter(|id| Stage::of(id) == stage).collect();
+                if stage != Stage::Tier0 && !noticing.is_empty() {
+                    let seen = self.trial(&mutant.name, &bin_dir, stage, &noticing)?;
+                    if !seen.failed.is_empty() {
+                        return Ok(seen);
+                    }
+                }
+                self.trial(&mutant.name, &bin_dir, stage, &[])
+            };
+            let mut stages = record.left(self.args.stages());
+            if mutant
+                .noticed_by
+                .iter()
+                .any(|id| Stage::of(id) == Stage::Openshift)
+            {
+                stages.sort_by_key(|stage| *stage == Stage::Others);
+            }
+            let judged = built.and_then(|()| judge(record, &stages, run, results));
             let result = match judged {
                 Ok(record) => verdict(&record),
                 Err(error) => {
-                    broken.push(ready.mutant.name.clone());
+                    broken.push(mutant.name.clone());
                     format!("no result: {error:#}")
                 }
             };
             // the builder may have ended
-            let _ = give_back.send(ready.bin_dir);
+            let _ = give_back.send(bin_dir);
             note(&format!(
                 "[{}] {}: {result} ({} s)",
                 progress.next(),
-                ready.mutant.name,
+                mutant.name,
                 started.elapsed().as_secs()
             ));
         }
@@ -446,38 +471,44 @@ impl Runner<'_> {
         built.with_context(|| format!("{} does not compile: mend the edit", mutant.name))
     }
 
-    /// Runs stages of the suite, as far as there is no result yet. Stops at the first that fails.
-    fn judge(
+    /// Runs one stage of the suite on programs, or only some scenarios of it.
+    fn trial(
         &self,
-        mut record: Record,
-        run: impl Fn(Stage) -> anyhow::Result<Seen>,
-        results: &Mutex<&mut Results>,
-    ) -> anyhow::Result<Record> {
-        for stage in record.left(self.args.stages()) {
-            note(&format!("{}: {}", record.name, stage.name()));
-            let seen = run(stage)?;
-            record.seen.retain(|former| former.stage != stage);
-            record.seen.push(seen);
-            results
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .add(record.clone())?;
-            if record.caught().is_some() {
-                break;
-            }
-        }
-        Ok(record)
-    }
-
-    /// Runs one stage of the suite on programs.
-    fn trial(&self, name: &str, bin_dir: &Path, stage: Stage) -> anyhow::Result<Seen> {
+        name: &str,
+        bin_dir: &Path,
+        stage: Stage,
+        only: &[&str],
+    ) -> anyhow::Result<Seen> {
         let trial = Trial {
             suite: &tree::suite(bin_dir),
             bin_dir,
             artifacts: &self.runs.join(name),
         };
-        trial.run(stage)
+        trial.run(stage, only)
     }
+}
+
+/// Runs stages of the suite. Stops at the first that fails.
+fn judge(
+    mut record: Record,
+    stages: &[Stage],
+    run: impl Fn(Stage) -> anyhow::Result<Seen>,
+    results: &Mutex<&mut Results>,
+) -> anyhow::Result<Record> {
+    for &stage in stages {
+        note(&format!("{}: {}", record.name, stage.name()));
+        let seen = run(stage)?;
+        record.seen.retain(|former| former.stage != stage);
+        record.seen.push(seen);
+        results
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(record.clone())?;
+        if record.caught().is_some() {
+            break;
+        }
+    }
+    Ok(record)
 }
 
 /// Returns what became of a mutant, for people.

@@ -70,6 +70,9 @@ pub(crate) struct Mutant {
     pub(crate) find: String,
     /// What it becomes.
     pub(crate) replace: String,
+    /// Scenarios outside tier 0 that are meant to notice it. They run before all the others, and these only if they notice nothing.
+    #[serde(default)]
+    pub(crate) noticed_by: Vec<String>,
     /// Why no scenario can notice it.
     #[serde(default)]
     pub(crate) explained: Option<String>,
@@ -207,6 +210,7 @@ mod tests {
             file: "scheduler/src/lib.rs".to_owned(),
             find: find.to_owned(),
             replace: "other".to_owned(),
+            noticed_by: Vec::new(),
             explained: None,
         }
     }

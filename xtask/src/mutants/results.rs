@@ -199,6 +199,7 @@ mod tests {
             file: "rte/src/lib.rs".to_owned(),
             find: name.to_owned(),
             replace: String::new(),
+            noticed_by: Vec::new(),
             explained: None,
         }
     }

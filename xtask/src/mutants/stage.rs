@@ -55,18 +55,30 @@ impl Stage {
         }
     }
 
-    /// Returns the arguments that select it and its cluster.
-    pub(crate) fn arguments(self) -> &'static [&'static str] {
+    /// Returns the arguments that ask for its cluster.
+    fn cluster(self) -> &'static [&'static str] {
+        match self {
+            Self::Tier0 | Self::Others => &[],
+            Self::Openshift => &["--flavour", "openshift", "--schedulable-control-plane"],
+        }
+    }
+
+    /// Returns the arguments that select its scenarios.
+    fn selection(self) -> &'static [&'static str] {
         match self {
             Self::Tier0 => &["--label", "tier0"],
             Self::Others => &["--label", "!tier0"],
-            Self::Openshift => &[
-                "--flavour",
-                "openshift",
-                "--schedulable-control-plane",
-                "--focus",
-                "^(config|tls|upgrade)/",
-            ],
+            Self::Openshift => &["--focus", "^(config|tls|upgrade)/"],
+        }
+    }
+
+    /// Returns the stage in which a scenario runs that is not of tier 0.
+    pub(crate) fn of(scenario: &str) -> Self {
+        let (group, _) = scenario.split_once('/').unwrap_or_default();
+        if ["config", "tls", "upgrade"].contains(&group) {
+            Self::Openshift
+        } else {
+            Self::Others
         }
     }
 
@@ -119,11 +131,11 @@ pub(crate) struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Runs a part of the catalogue, until enough scenarios have failed or its time is over.
+    /// Runs a part of the catalogue, or only some scenarios of it, until enough have failed or its time is over.
     ///
     /// # Errors
     /// Returns an error if the run says nothing about the programs: it cannot be started, or it ended without a reason.
-    pub(crate) fn run(&self, stage: Stage) -> anyhow::Result<Seen> {
+    pub(crate) fn run(&self, stage: Stage, only: &[&str]) -> anyhow::Result<Seen> {
         let dir = self.artifacts.join(stage.directory());
         // of a run before
         let _ = std::fs::remove_dir_all(&dir);
@@ -132,7 +144,7 @@ impl Trial<'_> {
         let out =
             File::create(&output).with_context(|| format!("creating {}", output.display()))?;
         let mut child = self
-            .command(stage, &dir, out)?
+            .command(stage, only, &dir, out)?
             .spawn()
             .with_context(|| format!("starting {}", self.suite.display()))?;
         let events = dir.join("nrop/events.jsonl");
@@ -159,7 +171,13 @@ impl Trial<'_> {
         })
     }
 
-    fn command(&self, stage: Stage, dir: &Path, out: File) -> anyhow::Result<Command> {
+    fn command(
+        &self,
+        stage: Stage,
+        only: &[&str],
+        dir: &Path,
+        out: File,
+    ) -> anyhow::Result<Command> {
         let mut command = Command::new(self.suite);
         for (name, _) in std::env::vars_os() {
             let is_of_suite = name
@@ -174,7 +192,12 @@ impl Trial<'_> {
             .arg(self.bin_dir)
             .arg("--artifacts")
             .arg(dir)
-            .args(stage.arguments())
+            .args(stage.cluster())
+            .args(if only.is_empty() {
+                stage.selection()
+            } else {
+                only
+            })
             .stdin(Stdio::null())
             .stderr(out.try_clone().context("sharing the output of a run")?)
             .stdout(out);

@@ -261,6 +261,7 @@ mod tests {
             file: "rte/src/lib.rs".to_owned(),
             find: "two".to_owned(),
             replace: "three".to_owned(),
+            noticed_by: Vec::new(),
             explained: None,
         };
         (root, tree, mutant)
