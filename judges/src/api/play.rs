@@ -209,23 +209,10 @@ fn as_yaml(content_type: &Value, body: &[u8]) -> Option<Value> {
         .flatten()
 }
 
-/// Changes a value as a merge patch says. A patch that is null changes nothing, because a step without one has none.
-fn merge(value: &mut Value, patch: &Value) {
-    match patch {
-        Value::Null => {}
-        Value::Object(patch) => {
-            if !value.is_object() {
-                *value = json!({});
-            }
-            for (key, change) in patch {
-                if !change.is_null() {
-                    merge(&mut value[key], change);
-                } else if let Some(fields) = value.as_object_mut() {
-                    fields.remove(key);
-                }
-            }
-        }
-        other => *value = other.clone(),
+/// Changes a body as a merge patch says. A patch that is null changes nothing, because a step without one has none.
+fn change(body: &mut Value, patch: &Value) {
+    if !patch.is_null() {
+        json_patch::merge(body, patch);
     }
 }
 
@@ -328,7 +315,7 @@ impl Session<'_> {
             (None, None) if step.body.is_null() => (Vec::new(), JSON),
             (None, None) => {
                 let mut body = fill(&step.body, &self.variables);
-                merge(&mut body, &fill(&step.with, &self.variables));
+                change(&mut body, &fill(&step.with, &self.variables));
                 (body.to_string().into_bytes(), JSON)
             }
         };
@@ -462,7 +449,7 @@ mod tests {
     #[test]
     fn changes_of_a_body_add_replace_and_remove() {
         let mut body = json!({"metadata": {"name": "one", "labels": {"app": "x"}}, "data": [1]});
-        merge(
+        change(
             &mut body,
             &json!({"metadata": {"name": null, "generateName": "a-", "labels": {"b": "y"}}, "data": {"c": "d"}}),
         );
@@ -470,7 +457,7 @@ mod tests {
             body,
             json!({"metadata": {"generateName": "a-", "labels": {"app": "x", "b": "y"}}, "data": {"c": "d"}})
         );
-        merge(&mut body["data"], &Value::Null);
+        change(&mut body["data"], &Value::Null);
         assert_eq!(body["data"], json!({"c": "d"}));
     }
 }

@@ -93,30 +93,13 @@ pub(crate) fn of(resource: &Resource, before: Option<&Value>, object: &Value) ->
                 warnings.warn(&at, why);
             }
         }
-        _ => warnings.template(storage, before, object),
-    }
-    if storage == "cronjobs.batch"
-        && before.is_some()
-        && text(&object["spec"]["schedule"]).contains("TZ")
-    {
-        // the path is the server's
-        let told = "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details";
-        warnings.0.push(told.to_owned());
-    }
-    if storage == "statefulsets.apps" {
-        // as the server writes it on a change
-        let field = if before.is_some() { "Spec." } else { "" };
-        for (at, claim) in indexed(
-            &object["spec"]["volumeClaimTemplates"],
-            "spec.volumeClaimTemplates",
-        ) {
-            let at = format!("{at}.{field}");
-            storage::claim(&claim["spec"], at.trim_end_matches('.'), &mut warnings);
-        }
-        if object["spec"]["revisionHistoryLimit"].as_i64() < Some(0) {
-            let why =
-                "a negative value retains all historical revisions; a value >= 0 is recommended";
-            warnings.warn("spec.revisionHistoryLimit", why);
+        _ => {
+            warnings.template(storage, before, object);
+            match storage {
+                "cronjobs.batch" if before.is_some() => warnings.schedule(object),
+                "statefulsets.apps" => warnings.stateful_set(before, object),
+                _ => {}
+            }
         }
     }
     warnings.0
@@ -205,6 +188,30 @@ impl Warnings {
         {
             let why = "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail";
             self.warn(path, why);
+        }
+    }
+
+    /// Warns about a schedule with a time zone that is left from before.
+    fn schedule(&mut self, cron_job: &Value) {
+        if text(&cron_job["spec"]["schedule"]).contains("TZ") {
+            // the path is the server's
+            let told = "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details";
+            self.0.push(told.to_owned());
+        }
+    }
+
+    /// Warns about the claims of a stateful set, and about its history.
+    fn stateful_set(&mut self, before: Option<&Value>, object: &Value) {
+        // as the server writes it on a change
+        let field = if before.is_some() { ".Spec" } else { "" };
+        let claims = &object["spec"]["volumeClaimTemplates"];
+        for (at, claim) in indexed(claims, "spec.volumeClaimTemplates") {
+            storage::claim(&claim["spec"], &format!("{at}{field}"), self);
+        }
+        if object["spec"]["revisionHistoryLimit"].as_i64() < Some(0) {
+            let why =
+                "a negative value retains all historical revisions; a value >= 0 is recommended";
+            self.warn("spec.revisionHistoryLimit", why);
         }
     }
 

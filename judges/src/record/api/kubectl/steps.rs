@@ -271,12 +271,17 @@ impl<'a> Steps<'a> {
         text.replace(self.namespace, "{ns}")
     }
 
-    /// Puts references in place of the uids in a text, and the variable for the namespace in place of its name.
-    fn marked(&mut self, text: &str) -> String {
-        let text = replace(&UID, text, |found| {
+    /// Puts references in place of the uids in a text.
+    fn refer_uids(&mut self, text: &str) -> String {
+        replace(&UID, text, |found| {
             let reference = self.refer_to_text(&found[0], "uid");
             reference.unwrap_or_else(|| found[0].to_owned())
-        });
+        })
+    }
+
+    /// Puts references in place of the uids in a text, and the variable for the namespace in place of its name.
+    fn marked(&mut self, text: &str) -> String {
+        let text = self.refer_uids(text);
         self.own(&text)
     }
 
@@ -286,10 +291,7 @@ impl<'a> Steps<'a> {
             let value = self.refer_to_text(&found[2], &found[1]);
             format!("{}={}", &found[1], value.as_deref().unwrap_or(&found[2]))
         });
-        let path = replace(&UID, &path, |found| {
-            let value = self.refer_to_text(&found[0], "uid");
-            value.unwrap_or_else(|| found[0].to_owned())
-        });
+        let path = self.refer_uids(&path);
         let segments: Vec<String> = path
             .split('/')
             .map(|segment| {
