@@ -13,6 +13,7 @@ mod kubelets;
 mod manifests;
 mod proof;
 mod reference;
+mod sums;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;

@@ -62,7 +62,7 @@ const RULES: &[Rule] = &[
     rule("features", &[]),
     rule("fuzz", &[]),
     rule("apply", &["api", "manifests"]),
-    rule("apiserver", &["api", "cron-schedule"]),
+    rule("apiserver", &["api", "cron-schedule", "goflags"]),
     rule("daemon", &[]),
     rule("programs", &["cluster-spec"]),
     rule("cluster-state", &["cluster-spec"]),

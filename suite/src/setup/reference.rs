@@ -8,6 +8,7 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use serde::{Deserialize, Serialize};
 
+use super::sums::{Managed, differing_sum};
 use super::{Options, infra};
 use crate::context::topologies;
 use crate::facts::{Facts, allocatable, missing_in_status};
@@ -46,7 +47,20 @@ struct Kubelet {
     #[serde(default)]
     topology_manager_scope: String,
     #[serde(default)]
+    cpu_manager_policy: String,
+    #[serde(default)]
     cpu_manager_policy_options: BTreeMap<String, String>,
+    #[serde(default)]
+    memory_manager_policy: String,
+}
+
+impl Kubelet {
+    fn managed(&self) -> Managed {
+        Managed {
+            cpus: self.cpu_manager_policy == "static",
+            huge_pages: self.memory_manager_policy == "Static",
+        }
+    }
 }
 
 /// Labels the nodes, checks them against their kubelets and takes their NRTs and statuses as the reference. If an earlier reference is
@@ -84,8 +98,13 @@ pub(super) async fn take(
                                 "Unable to find NRT for node {name}"
                             )));
                         }
+                        let all = ListParams::default();
+                        let statuses = Api::<Node>::all(client.clone()).list(&all).await?.items;
                         for node in &nodes {
-                            if let Some(problem) = disagreement(client, node).await? {
+                            let status = statuses
+                                .iter()
+                                .find(|status| status.name_any() == node.node);
+                            if let Some(problem) = disagreement(client, node, status).await? {
                                 return Ok(PollResult::NotYet(problem));
                             }
                         }
@@ -141,7 +160,11 @@ async fn poll(
 
 /// Returns where an NRT differs from its node's kubelet. It is an error if the kubelet has settings with which the scenarios' numbers do
 /// not hold.
-async fn disagreement(client: &Client, node: &NodeTopology) -> Result<Option<String>, StepError> {
+async fn disagreement(
+    client: &Client,
+    node: &NodeTopology,
+    status: Option<&Node>,
+) -> Result<Option<String>, StepError> {
     let name = &node.node;
     let kubelet = machine_pools::kubelet(client, name).await?;
     let kubelet: Kubelet = serde_json::from_value(kubelet)
@@ -175,13 +198,16 @@ async fn disagreement(client: &Client, node: &NodeTopology) -> Result<Option<Str
             or(&kubelet.topology_manager_scope, "container"),
         ),
     ];
-    Ok(pairs.into_iter().find_map(|(what, attribute, expected)| match node.attribute(attribute) {
+    let managed = kubelet.managed();
+    let sums = status.and_then(|status| differing_sum(node, status, managed));
+    let attributes = pairs.into_iter().find_map(|(what, attribute, expected)| match node.attribute(attribute) {
         None => Some(format!("Attribute {attribute} not reported on NRT {name}")),
         Some(seen) if seen != expected => Some(format!(
             "Inconsistent topology manager {what} for node {name}: the kubelet has {expected}, the NRT {seen}"
         )),
         Some(_) => None,
-    }))
+    });
+    Ok(attributes.or(sums))
 }
 
 /// Returns the names of the sample devices: those of the variables `E2E_NROP_DEVICE_TYPE_1` and so on, else ours if some zone lists them.

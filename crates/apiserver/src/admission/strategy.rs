@@ -6,11 +6,11 @@ use crate::failure::Failure;
 use crate::registry::Resource;
 use crate::storage::{DEFINITIONS, State};
 use crate::values::fields::{TEMPLATE_GENERATION, copy, copy_part, remove};
-use crate::values::pods;
 
 mod claim;
 pub(crate) mod definition;
 mod job;
+mod pod;
 mod service;
 
 pub(crate) use self::service::{first_service_address, service_range};
@@ -47,13 +47,14 @@ fn is_counted(resource: &Resource) -> bool {
     resource.custom.is_some() || COUNTED.contains(&resource.storage.as_str())
 }
 
-/// Prepares a new object for the store; name, uid and time of creation are already set. What is only tried reserves nothing.
+/// Prepares a new object for the store; name, uid and time of creation are already set. What is only tried reserves nothing. Returns warnings.
 pub(crate) fn prepare_create(
     resource: &Resource,
     state: &State,
     object: &mut Value,
     is_tried: bool,
-) -> Result<(), Failure> {
+) -> Result<Vec<String>, Failure> {
+    let mut warnings = Vec::new();
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("deletionTimestamp");
         metadata.remove("deletionGracePeriodSeconds");
@@ -81,20 +82,7 @@ pub(crate) fn prepare_create(
             }
             object["status"] = json!({"phase": "Active"});
         }
-        "pods" => {
-            let qos_class = pods::qos_class(&object["spec"]);
-            object["status"] = json!({"phase": "Pending", "qosClass": qos_class});
-            if object["spec"]["schedulingGates"]
-                .as_array()
-                .is_some_and(|gates| !gates.is_empty())
-            {
-                object["status"]["conditions"] = json!([{
-                    "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
-                    "message": "Scheduling is blocked due to non-empty scheduling gates",
-                    "lastProbeTime": null, "lastTransitionTime": object["metadata"]["creationTimestamp"],
-                }]);
-            }
-        }
+        "pods" => warnings = pod::prepare(object),
         DEFINITIONS => definition::set_initial_status(object),
         "persistentvolumes" => {
             object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": object["metadata"]["creationTimestamp"]});
@@ -110,7 +98,7 @@ pub(crate) fn prepare_create(
         }
         _ => {}
     }
-    Ok(())
+    Ok(warnings)
 }
 
 /// Restores what a client may not change in a replacement. `subresource` is empty for the object itself.

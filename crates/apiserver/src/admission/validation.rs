@@ -120,6 +120,10 @@ pub(crate) fn of_change(
         causes.extend(definitions::of_change(subresource, before, object));
         return causes;
     }
+    let is_pod = resource.storage == "pods";
+    if subresource == "status" && is_pod {
+        pod::annotations::of_change(before, object, &mut causes);
+    }
     if resource.custom.is_some() || subresource == "status" {
         return causes;
     }
@@ -128,9 +132,13 @@ pub(crate) fn of_change(
     }
     let is_changed = before["spec"] != object["spec"]
         || before["metadata"]["uid"] != object["metadata"]["uid"]
+        || is_pod && before["metadata"]["annotations"] != object["metadata"]["annotations"]
         || resource.subresource("status").is_none();
     if is_changed && !is_fixed(resource) {
         changed_contents(resource, before, object, &mut causes);
+    }
+    if is_pod {
+        pod::annotations::of_change(before, object, &mut causes);
     }
     match (resource.storage.as_str(), subresource) {
         (_, "") => change::after_contents(resource, before, object, &mut causes),

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::values::go::go_quoted;
+
 /// Path of a cause without a path.
 pub(crate) const NO_PATH: &str = "<nil>";
 
@@ -117,7 +119,7 @@ impl Cause {
 
     /// Makes the cause for a value that is not one of the allowed ones.
     pub(crate) fn unsupported(field: impl Into<String>, value: &Value, allowed: &[String]) -> Self {
-        let list: Vec<String> = allowed.iter().map(|value| format!("{value:?}")).collect();
+        let list: Vec<String> = allowed.iter().map(|value| go_quoted(value)).collect();
         Self {
             reason: "FieldValueNotSupported",
             message: format!(
@@ -137,7 +139,7 @@ impl Cause {
 
 fn quoted(value: &Value) -> String {
     match value {
-        Value::String(text) => format!("{text:?}"),
+        Value::String(text) => go_quoted(text),
         other => other.to_string(),
     }
 }

@@ -68,12 +68,15 @@ pub(crate) fn in_requested_version<'v>(resource: &Resource, object: &'v Value) -
     Cow::Owned(object)
 }
 
-/// Returns whether the field owners can be kept after a write. The schemas of all other versions in which owners wrote must cover the whole
-/// object. Otherwise a real server drops all owners.
+/// Returns whether the field owners can be kept after a write. All values must be of the types in the schema, and the schemas of all other
+/// versions in which owners wrote must cover the whole object. Otherwise a real server drops all owners.
 pub(crate) fn can_keep_owners(resource: &Resource, before: Option<&Value>, after: &Value) -> bool {
     let Some(custom) = &resource.custom else {
         return true;
     };
+    if !has_types(resource.schema().raw(), after) {
+        return false;
+    }
     let entries = after["metadata"]["managedFields"]
         .as_array()
         .into_iter()
@@ -91,6 +94,32 @@ pub(crate) fn can_keep_owners(resource: &Resource, before: Option<&Value>, after
             unknown.is_empty()
         })
     })
+}
+
+/// Returns whether texts, flags, lists and objects stand where the schema says so. Formats make a real server accept texts and lists elsewhere.
+fn has_types(schema: &Value, value: &Value) -> bool {
+    let fits = match schema["type"].as_str() {
+        _ if value.is_null() || schema["x-kubernetes-int-or-string"] == true => true,
+        Some("boolean") => value.is_boolean(),
+        Some("string") => value.is_string(),
+        Some("array") => value.is_array(),
+        Some("object") => value.is_object(),
+        _ => true,
+    };
+    let inner = match value {
+        Value::Object(fields) => fields.iter().all(|(name, field)| {
+            let known = &schema["properties"][name];
+            let of_field = if known.is_null() {
+                &schema["additionalProperties"]
+            } else {
+                known
+            };
+            has_types(of_field, field)
+        }),
+        Value::Array(items) => items.iter().all(|item| has_types(&schema["items"], item)),
+        _ => true,
+    };
+    fits && inner
 }
 
 /// Prunes an object to a schema and fills in the defaults.

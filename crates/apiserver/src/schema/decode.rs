@@ -235,13 +235,13 @@ impl Reader {
     }
 }
 
-/// Returns a place as Go's decoder names it: with the structure that has the field.
+/// Returns a place as Go's decoder names it: with the structure that has the field, if it is one.
 fn go_place(place: &Place<'_>) -> String {
-    format!(
-        "Go struct field {}.{}",
-        place.owner().type_name(),
-        place.shown()
-    )
+    let shown = place.shown();
+    if shown.is_empty() {
+        return "Go value".to_owned();
+    }
+    format!("Go struct field {}.{shown}", place.owner().type_name())
 }
 
 /// Returns the type of a value in Go, as far as the schema tells.

@@ -94,6 +94,8 @@ fn shape_fields(schema: Node<'_>, fields: &mut Map<String, Value>, stored: bool)
 fn is_empty(schema: Node<'_>, value: &Value) -> bool {
     match value {
         Value::Null => true,
+        // JSON that is kept as it is, such as the default in a schema
+        _ if schema.is_opaque() => false,
         Value::Bool(value) => !value,
         // a number or a text of the int-or-string type is a structure in Go
         Value::Number(_) | Value::String(_) if schema.is_int_or_string() => false,

@@ -13,6 +13,7 @@ use crate::objects::events;
 use crate::schema::shape;
 use crate::storage::State;
 use crate::values::draws;
+use crate::values::go::whole_numbers;
 use crate::values::names::suffix;
 use crate::values::times::now;
 
@@ -82,7 +83,8 @@ impl Request<'_> {
         };
         let told = unnamed.change(state, &attempt, Operation::Create, &mut object, hidden);
         warnings.extend(told.map_err(|failure| failure.after_all(&warnings))?);
-        strategy::prepare_create(self.resource, state, &mut object, self.dry_run())?;
+        let told = strategy::prepare_create(self.resource, state, &mut object, self.dry_run())?;
+        warnings.extend(told);
         certificates::prepare_create(self.resource, self.identity, &mut object);
         self.tidy(&mut object);
         let valid = self.validate_new(state, &object);
@@ -103,6 +105,7 @@ impl Request<'_> {
         warnings.extend(extent::check(self.ignored, self.resource, None, &object)?);
         named.check_name_is_free(state, is_generated)?;
         plugins::charge(state, &attempt, &object, self.dry_run())?;
+        whole_numbers(&mut object);
         let body = if self.dry_run() {
             object
         } else {

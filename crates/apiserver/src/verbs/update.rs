@@ -16,6 +16,7 @@ use crate::objects::apply::keep_times;
 use crate::objects::events;
 use crate::storage::{DEFINITIONS, State};
 use crate::values::fields::copy;
+use crate::values::go::whole_numbers;
 use crate::verbs::body::given_version;
 
 /// Kinds that a replacement creates when the object does not exist.
@@ -177,6 +178,7 @@ impl Request<'_> {
             plugins::charge(state, &attempt, &object, self.dry_run())?;
         }
         keep_times(before, &mut object);
+        whole_numbers(&mut object);
         let stored = self.existing(state)?;
         let object = self.in_storage_version(object);
         let is_same = object == **stored && !state.is_stored_without_defaults(&self.key());

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::parts::{
     PodParts, Setters, Violation, all, list, name, named, plural, quoted, subject, texts, violation,
 };
+use crate::values::app_armor;
 
 /// Capabilities that the baseline lets containers add.
 const CAPABILITIES: [&str; 13] = [
@@ -41,7 +42,6 @@ const SYSCTLS: [(&str, u32); 12] = [
 ];
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Checks AppArmor profiles, in fields and annotations.
 pub(super) fn app_armor(pod: PodParts<'_>) -> Option<Violation> {
@@ -51,11 +51,9 @@ pub(super) fn app_armor(pod: PodParts<'_>) -> Option<Violation> {
     });
     let annotations = pod.annotations.as_object().into_iter().flatten();
     let mut forbidden: Vec<String> = annotations
-        .filter(|(key, _)| key.starts_with(APP_ARMOR))
+        .filter(|(key, _)| key.starts_with(app_armor::OF_CONTAINER))
         .filter_map(|(key, value)| Some((key, value.as_str()?)))
-        .filter(|(_, value)| {
-            !value.is_empty() && *value != "runtime/default" && !value.starts_with("localhost/")
-        })
+        .filter(|(_, value)| *value == "unconfined" || !app_armor::is_profile(value))
         .map(|(key, value)| format!("{key}={value:?}"))
         .collect();
     forbidden.sort();

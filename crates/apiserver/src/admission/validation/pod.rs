@@ -9,10 +9,13 @@ use super::container::{self, Pod};
 use super::{addresses, affinity, meta, names, resources, security, volumes};
 use crate::failure::Cause;
 
+pub(super) mod annotations;
 mod demands;
 mod surroundings;
 
 pub(super) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+/// Where a pod has containers.
+const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 /// What only containers that last may have.
 const OF_LASTING: [&str; 4] = [
     "lifecycle",
@@ -28,8 +31,10 @@ pub(super) fn check(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
 
 /// Checks a pod.
 pub(super) fn of_pod(object: &Value, causes: &mut Vec<Cause>) {
-    let spec = &object["spec"];
-    specification(spec, text(&object["metadata"]["name"]), "spec", causes);
+    let (metadata, spec) = (&object["metadata"], &object["spec"]);
+    let at = "metadata.annotations";
+    annotations::check(&metadata["annotations"], spec, at, causes);
+    specification(spec, text(&metadata["name"]), "spec", causes);
     for list in ["containers", "initContainers"] {
         for (at, container) in indexed(&spec[list], &format!("spec.{list}")) {
             let image = text(&container["image"]);
@@ -63,6 +68,7 @@ pub(super) fn of_new(object: &Value, causes: &mut Vec<Cause>) {
         let why = "cannot be set until all schedulingGates have been cleared";
         causes.push(Cause::forbidden("spec.nodeName", why));
     }
+    annotations::agree(&object["metadata"]["annotations"], spec, "spec", causes);
 }
 
 /// Checks a specification; `name` is that of the pod, empty in a template.

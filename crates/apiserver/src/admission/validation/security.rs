@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::checks::{filled, indexed, one_of, text};
 use super::{internal, volumes};
 use crate::failure::Cause;
+use crate::values::app_armor::LONGEST_PATH;
 
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 /// Longest name of a kernel parameter.
@@ -130,6 +131,9 @@ fn profiles(context: &Value, path: &str, causes: &mut Vec<Cause>) {
             (_, Some(given)) if is_local && given.trim() != given => {
                 let why = "must not be padded with whitespace";
                 causes.push(Cause::invalid(at, local, why));
+            }
+            (_, Some(given)) if is_local && given.len() > LONGEST_PATH => {
+                causes.push(Cause::too_long(at, LONGEST_PATH));
             }
             (_, None | Some("")) if is_local => causes.push(Cause::required(at, &missing)),
             (_, Some(_)) if ["RuntimeDefault", "Unconfined"].contains(&text(&profile["type"])) => {

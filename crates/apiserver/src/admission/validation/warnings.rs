@@ -1,7 +1,7 @@
 //! Warnings about objects that are allowed nevertheless.
 //!
-//! The texts and their order are those of Kubernetes' strategies (`WarningsOnCreate` and `WarningsOnUpdate` in `pkg/registry`). Two are missing:
-//! that the key of a TLS secret does not fit its certificate, and those of the status.
+//! The texts and their order are those of Kubernetes' strategies (`WarningsOnCreate` and `WarningsOnUpdate` in `pkg/registry`). Those of the
+//! status are missing.
 
 use serde_json::Value;
 
@@ -11,6 +11,7 @@ use crate::registry::Resource;
 use crate::values::quantity;
 
 mod network;
+mod secrets;
 mod storage;
 mod templates;
 
@@ -84,6 +85,7 @@ pub(crate) fn of(resource: &Resource, before: Option<&Value>, object: &Value) ->
                 }
             }
         }
+        "secrets" => warnings.0.extend(secrets::why_no_pair(object)),
         "serviceaccounts" => {
             let is_set =
                 |object: &Value| !object["metadata"]["annotations"][MOUNTABLE_SECRETS].is_null();

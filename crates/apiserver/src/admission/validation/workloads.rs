@@ -69,7 +69,7 @@ pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
         if is_checked {
             template(&with_claims(spec), "spec.template", causes);
             // a real server looks at them twice
-            embedded(&spec["template"]["metadata"], "spec.template", causes);
+            embedded(&spec["template"], "spec.template", causes);
         }
     } else if is_checked {
         template(&spec["template"], "spec.template", causes);
@@ -350,8 +350,11 @@ fn deployment(spec: &Value, causes: &mut Vec<Cause>) {
 
 /// Checks a template of pods at a path.
 pub(super) fn template(template: &Value, path: &str, causes: &mut Vec<Cause>) {
-    embedded(&template["metadata"], path, causes);
-    pod::check(&template["spec"], &format!("{path}.spec"), causes);
+    embedded(template, path, causes);
+    let (annotations, spec) = (&template["metadata"]["annotations"], &template["spec"]);
+    let at = format!("{path}.spec");
+    pod::check(spec, &at, causes);
+    pod::annotations::agree(annotations, spec, &at, causes);
     if filled(&template["spec"]["ephemeralContainers"]) {
         let why = "ephemeral containers not allowed in pod template";
         causes.push(Cause::forbidden(
@@ -362,8 +365,13 @@ pub(super) fn template(template: &Value, path: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Checks labels and annotations of a template.
-fn embedded(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
-    meta::labels(&metadata["labels"], &format!("{path}.labels"), causes);
+fn embedded(template: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let (labels, annotations) = (
+        &template["metadata"]["labels"],
+        &template["metadata"]["annotations"],
+    );
+    meta::labels(labels, &format!("{path}.labels"), causes);
     let at = format!("{path}.annotations");
-    meta::annotations(&metadata["annotations"], &at, causes);
+    meta::annotations(annotations, &at, causes);
+    pod::annotations::check(annotations, &template["spec"], &at, causes);
 }

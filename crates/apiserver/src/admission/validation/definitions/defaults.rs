@@ -45,7 +45,7 @@ fn one(schema: &Value, default: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
     let mut completed = default.clone();
     fill_in_defaults(schema, &mut completed);
-    let mut found = custom::of_schema(Node::new(schema), &completed);
+    let mut found = custom::of_default(Node::new(schema), &completed);
     if found.is_empty() {
         found = Rules::compile(schema).validate(None, &completed);
     }

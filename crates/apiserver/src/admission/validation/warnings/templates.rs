@@ -4,11 +4,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::checks::{indexed, text};
 use super::super::names;
 use super::{Warnings, old_label, storage};
+use crate::values::app_armor;
 
 /// Annotations that have no effect any more.
 const OLD_ANNOTATIONS: [(&str, &str); 3] = [
@@ -29,9 +30,6 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const OLD_SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
-/// Beginning of the annotation with the AppArmor profile of a container.
-const APPARMOR_OF_CONTAINER: &str = "container.apparmor.security.beta.kubernetes.io/";
-const OLD_APPARMOR: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
 /// Types of volumes that are deprecated.
 const OLD_VOLUMES: [(&str, &str); 9] = [
     (
@@ -104,15 +102,15 @@ pub(super) fn check(template: &Value, prefix: &str, warnings: &mut Warnings) {
             let at = format!("{prefix}metadata.annotations[{seccomp}]");
             warnings.warn(&at, OLD_SECCOMP);
         }
-        // AppArmor's annotations of a pod become fields
+        // those of pods are told when they become fields
         if !prefix.is_empty() {
-            let annotation = format!("{APPARMOR_OF_CONTAINER}{}", text(&container["name"]));
-            let given = &template["metadata"]["annotations"][&annotation];
+            let given = app_armor::annotation(&template["metadata"]["annotations"], container);
             let own = &container["securityContext"]["appArmorProfile"];
             let of_pod = &spec["securityContext"]["appArmorProfile"];
-            if !given.is_null() && own.is_null() && *of_pod != apparmor(text(given)) {
-                let at = format!("{prefix}metadata.annotations[{annotation}]");
-                warnings.warn(&at, OLD_APPARMOR);
+            let meant = app_armor::profile(text(given));
+            let adds = meant.is_null() || *of_pod != meant;
+            if !given.is_null() && own.is_null() && adds {
+                warnings.0.push(app_armor::warning(prefix, container));
             }
         }
         for name in BYTES {
@@ -137,18 +135,6 @@ pub(super) fn check(template: &Value, prefix: &str, warnings: &mut Warnings) {
     }
     for (at, alias) in indexed(&spec["hostAliases"], &format!("{path}.hostAliases")) {
         warnings.address(&alias["ip"], &format!("{at}.ip"));
-    }
-}
-
-/// Returns the profile that an annotation of AppArmor stands for.
-fn apparmor(annotation: &str) -> Value {
-    match annotation {
-        "runtime/default" => json!({"type": "RuntimeDefault"}),
-        "unconfined" => json!({"type": "Unconfined"}),
-        other => other.strip_prefix("localhost/").map_or(
-            Value::Null,
-            |profile| json!({"type": "Localhost", "localhostProfile": profile}),
-        ),
     }
 }
 
