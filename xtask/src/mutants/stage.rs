@@ -188,7 +188,14 @@ impl Trial<'_> {
             }
         }
         command
-            .args(["--cluster", "embedded", "--no-color", "--bin-dir"])
+            // a scenario that a fault has skipped is red in CI, too
+            .args([
+                "--cluster",
+                "embedded",
+                "--strict-skips",
+                "--no-color",
+                "--bin-dir",
+            ])
             .arg(self.bin_dir)
             .arg("--artifacts")
             .arg(dir)
@@ -258,6 +265,8 @@ fn phase(unit: &str) -> &str {
         "set-up"
     } else if event::is_stack(unit) {
         "stack"
+    } else if unit == event::SKIPS {
+        "skips"
     } else if event::is_phase(unit) {
         "tear-down"
     } else {
@@ -316,10 +325,11 @@ mod tests {
                 phase_failed("setup 2"),
                 phase_failed("stack"),
                 phase_failed("teardown"),
+                phase_failed("skips"),
             ],
         );
         let names: Vec<String> = failed(&events).into_iter().collect();
-        assert_eq!(names, ["set-up", "stack", "tear-down", "tmpol/b"]);
+        assert_eq!(names, ["set-up", "skips", "stack", "tear-down", "tmpol/b"]);
     }
 
     fn sleeping() -> Child {

@@ -14,7 +14,7 @@ const INTRODUCTION: &str = "\
 
 Deliberate faults in the exporter, the scheduler and the operator, and the scenarios that noticed each. A mutant is one edit of one file (`xtask/mutants/`) in a build of its own; the suite and the cluster that it brings up
 have none. Scenarios of tier 0 run first; the others run where these notice nothing, then those that need OpenShift. A run stops once five scenarios have failed, so there may be more that would notice. `set-up` is the
-suite's proof, before its first scenario, that the stack works; `stack` means that a program of the stack does not stay up.
+suite's proof, before its first scenario, that the stack works; `stack` means that a program of the stack does not stay up, `skips` that scenarios are skipped that should run.
 
 The idea of a fault comes from what is known of the original (*reference*, `docs/reference`), from a bug of this project that is mended (*mended*), or from a review (*feared*).
 ";
