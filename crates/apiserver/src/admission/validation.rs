@@ -121,10 +121,10 @@ pub(crate) fn of_change(
         return causes;
     }
     let is_pod = resource.storage == "pods";
-    if subresource == "status" && is_pod {
-        pod::annotations::of_change(before, object, &mut causes);
-    }
     if resource.custom.is_some() || subresource == "status" {
+        if is_pod {
+            pod::annotations::of_change(before, object, &mut causes);
+        }
         return causes;
     }
     if subresource.is_empty() {

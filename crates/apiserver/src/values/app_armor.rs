@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::annotations::LOCAL;
+
 /// The beginning of the annotation with the profile of a container.
 pub(crate) const OF_CONTAINER: &str = "container.apparmor.security.beta.kubernetes.io/";
-/// The beginning of the name of a profile that the node has.
-const LOCAL: &str = "localhost/";
 /// Most bytes of the path of a file.
 pub(crate) const LONGEST_PATH: usize = 4095;
 

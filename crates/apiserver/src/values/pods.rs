@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use super::quantity;
 
+/// The lists of a pod's specification that hold containers.
+pub(crate) const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+
 /// Amounts by resource.
 pub(crate) type Quantities = BTreeMap<String, Amount>;
 

@@ -6,6 +6,7 @@ use super::attributes::Attributes;
 use super::roles::rule_allows;
 use crate::access::identity::User;
 use crate::storage::State;
+use crate::values::pods::CONTAINERS;
 
 /// Group and user name prefix of kubelets.
 const GROUP: &str = "system:nodes";
@@ -224,7 +225,7 @@ fn refers_to(spec: &Value, resource: &str, name: &str) -> bool {
             .iter()
             .any(|secret| secret["name"] == name);
     let in_containers = || {
-        ["initContainers", "containers", "ephemeralContainers"]
+        CONTAINERS
             .into_iter()
             .flat_map(|containers| list(spec, containers))
             .any(|container| {

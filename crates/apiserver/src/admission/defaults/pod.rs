@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::unused;
 use crate::values::fields::{existing_object, items, remove, set_default};
+use crate::values::pods::CONTAINERS;
 
 /// Fills in the defaults of a pod specification, in a pod or in a template.
 pub(super) fn template_defaults(spec: &mut Value) {
@@ -22,7 +23,7 @@ pub(super) fn template_defaults(spec: &mut Value) {
     if let Some(list) = spec.get_mut("volumes") {
         items(list).for_each(volume);
     }
-    for list in ["initContainers", "containers", "ephemeralContainers"] {
+    for list in CONTAINERS {
         if let Some(list) = spec.get_mut(list) {
             items(list).for_each(container);
         }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::admission::attempt::Attempt;
 use crate::failure::Failure;
 use crate::storage::State;
+use crate::values::annotations::MIRROR;
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Labels with this prefix decide where workloads may run, so kubelets may not set them.
 const RESTRICTED: &str = "node-restriction.kubernetes.io/";
 

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use crate::admission::attempt::Attempt;
 use crate::failure::Failure;
 use crate::storage::State;
+use crate::values::annotations::MIRROR;
 use crate::values::names::suffix;
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME: &str = "kube-api-access-";
 /// Requested lifetime in seconds. The server recognizes exactly this value and issues a token that lasts longer, so that clients that do

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::parts::{
     PodParts, Setters, Violation, all, list, name, named, plural, quoted, subject, texts, violation,
 };
+use crate::values::annotations::{LOCAL, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD};
 use crate::values::app_armor;
 
 /// Capabilities that the baseline lets containers add.
@@ -40,8 +41,6 @@ const SYSCTLS: [(&str, u32); 12] = [
     ("net.ipv4.tcp_rmem", 32),
     ("net.ipv4.tcp_wmem", 32),
 ];
-const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
 /// Checks AppArmor profiles, in fields and annotations.
 pub(super) fn app_armor(pod: PodParts<'_>) -> Option<Violation> {
@@ -307,13 +306,13 @@ pub(super) fn seccomp_of_baseline(pod: PodParts<'_>, minor: u32) -> Option<Viola
         return wrong_seccomp_fields(pod.spec);
     }
     let of_containers =
-        all(pod.spec).map(|container| format!("{SECCOMP_CONTAINER}{}", name(container)));
-    let keys = std::iter::once(SECCOMP_POD.to_owned()).chain(of_containers);
+        all(pod.spec).map(|container| format!("{SECCOMP_OF_CONTAINER}{}", name(container)));
+    let keys = std::iter::once(SECCOMP_OF_POD.to_owned()).chain(of_containers);
     let forbidden: BTreeSet<String> = keys
         .filter_map(|key| {
             let value = pod.annotations[&key].as_str()?;
-            let is_allowed = ["runtime/default", "docker/default"].contains(&value)
-                || value.starts_with("localhost/");
+            let is_allowed =
+                ["runtime/default", "docker/default"].contains(&value) || value.starts_with(LOCAL);
             (!is_allowed).then(|| format!("{key}={value:?}"))
         })
         .collect();

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::values::pods::CONTAINERS;
+
 /// Returns all containers of a pod, in the order in which violations name them.
 pub(super) fn all(spec: &Value) -> impl Iterator<Item = &Value> {
-    ["initContainers", "containers", "ephemeralContainers"]
+    CONTAINERS
         .into_iter()
         .flat_map(|list| spec[list].as_array().into_iter().flatten())
 }

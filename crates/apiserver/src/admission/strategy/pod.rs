@@ -28,7 +28,7 @@ fn profiles(object: &mut Value) -> Vec<String> {
     }
     let of_pod = spec["securityContext"]["appArmorProfile"].clone();
     let mut warnings = Vec::new();
-    for list in ["initContainers", "containers", "ephemeralContainers"] {
+    for list in pods::CONTAINERS {
         for container in spec[list].as_array_mut().into_iter().flatten() {
             let own = &container["securityContext"]["appArmorProfile"];
             let (true, Some(given)) = (

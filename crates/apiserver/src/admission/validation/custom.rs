@@ -1,40 +1,19 @@
 //! Values of custom resources, checked against their schema as in a real server.
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
-
-use parking_lot::Mutex;
-use regex::Regex;
 use serde_json::Value;
 
 use crate::failure::{Cause, NO_PATH};
 use crate::registry::Resource;
 use crate::schema::Node;
 use crate::values::fields::join;
-use crate::values::go::go_quoted;
 
+mod bounds;
 mod embedded;
 mod formats;
 mod scale;
+mod types;
 
-/// Which formats decide with the type what a value may be. (A text has to have those alone that a real server checks.)
-#[derive(Clone, Copy, Debug)]
-enum Formats {
-    /// Those that a real server checks, in custom resources.
-    Checked,
-    /// Each, such as `int32`, in defaults of definitions.
-    All,
-}
-
-impl Formats {
-    /// Returns the format of a schema, empty if there is none that counts.
-    fn of(self, schema: Node<'_>) -> &str {
-        match self {
-            Self::Checked if !formats::is_known(schema.format()) => "",
-            Self::Checked | Self::All => schema.format(),
-        }
-    }
-}
+use types::{Formats, wrong_type};
 
 /// Returns what is wrong with a custom resource; `before` is `None` for a new one. Errors in values that a write does not change are
 /// tolerated. `others` are what is wrong with it otherwise.
@@ -116,7 +95,7 @@ fn check(schema: Node<'_>, value: &Value, path: &str, formats: Formats, causes: 
     if let Some((wanted, found)) = wrong_type(schema, value, formats) {
         let detail = format!("{path} in body must be of type {wanted}: {found:?}");
         causes.push(Cause::of_type(path, &found.into(), &detail));
-        enumerated(schema, value, path, causes);
+        bounds::enumerated(schema, value, path, causes);
         if schema.kind() == "" {
             alternatives(schema, value, path, formats, causes);
         }
@@ -129,7 +108,7 @@ fn check(schema: Node<'_>, value: &Value, path: &str, formats: Formats, causes: 
                     causes.push(Cause::required(join(path, name), ""));
                 }
             }
-            counts(
+            bounds::counts(
                 schema,
                 "Properties",
                 "properties",
@@ -145,187 +124,19 @@ fn check(schema: Node<'_>, value: &Value, path: &str, formats: Formats, causes: 
             }
         }
         Value::Array(items) => {
-            counts(schema, "Items", "items", items.len(), path, causes);
+            bounds::counts(schema, "Items", "items", items.len(), path, causes);
             if let Some(inner) = schema.items() {
                 for (index, item) in items.iter().enumerate() {
                     check(inner, item, &format!("{path}[{index}]"), formats, causes);
                 }
             }
         }
-        Value::String(text) => string(schema, text, path, causes),
-        Value::Number(_) => number(schema, value, path, causes),
+        Value::String(text) => bounds::string(schema, text, path, causes),
+        Value::Number(_) => bounds::number(schema, value, path, causes),
         Value::Bool(_) | Value::Null => {}
     }
-    enumerated(schema, value, path, causes);
+    bounds::enumerated(schema, value, path, causes);
     alternatives(schema, value, path, formats, causes);
-}
-
-/// Checks that a value is one of those that are listed.
-fn enumerated(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let allowed = schema.keyword("enum").and_then(Value::as_array);
-    if let Some(allowed) = allowed.filter(|allowed| !allowed.contains(value)) {
-        let names: Vec<String> = allowed
-            .iter()
-            .map(|value| {
-                value
-                    .as_str()
-                    .map_or_else(|| value.to_string(), str::to_owned)
-            })
-            .collect();
-        causes.push(Cause::unsupported(path, value, &names));
-    }
-}
-
-/// Returns the type, or format, that a value should have, and the one that it has, if it has another one.
-fn wrong_type(schema: Node<'_>, value: &Value, formats: Formats) -> Option<(String, &'static str)> {
-    let types: &[&str] = match schema.kind() {
-        _ if schema.is_int_or_string() => &["integer", "string"],
-        "" => &[],
-        kind => &[kind],
-    };
-    let (kind, format) = kind_and_format(value);
-    let is_whole = || value.as_f64().is_some_and(|number| number.fract() == 0.0);
-    let fits = types.contains(&kind)
-        || kind == "integer" && types.contains(&"number")
-        || kind == "number" && types.contains(&"integer") && is_whole();
-    let wanted = formats.of(schema);
-    if fits || types.is_empty() && (wanted.is_empty() || value.is_null()) {
-        return None;
-    }
-    if !wanted.is_empty() && !value.is_null() {
-        let has_format = value.is_string() || value.is_array();
-        if !has_format && format != wanted {
-            return Some((wanted.to_owned(), format));
-        }
-        // a real server leaves texts and lists to the check of the format, which does not look at lists
-        if has_format
-            && !types
-                .iter()
-                .any(|kind| ["integer", "number"].contains(kind))
-        {
-            return None;
-        }
-    }
-    Some((types.join(","), kind))
-}
-
-/// Returns the type of a value, and the format that a real server keeps it in, if it is a number.
-fn kind_and_format(value: &Value) -> (&'static str, &'static str) {
-    match value {
-        Value::Null => ("null", ""),
-        Value::Bool(_) => ("boolean", ""),
-        Value::Number(number) if number.is_f64() => ("number", "float64"),
-        Value::Number(_) => ("integer", "int64"),
-        Value::String(_) => ("string", ""),
-        Value::Array(_) => ("array", ""),
-        Value::Object(_) => ("object", ""),
-    }
-}
-
-/// Checks the number of items or fields.
-fn counts(
-    schema: Node<'_>,
-    suffix: &str,
-    noun: &str,
-    count: usize,
-    path: &str,
-    causes: &mut Vec<Cause>,
-) {
-    let bound = |prefix: &str| {
-        schema
-            .keyword(&format!("{prefix}{suffix}"))
-            .and_then(Value::as_u64)
-            .map(|bound| bound as usize)
-    };
-    if let Some(max) = bound("max").filter(|max| count > *max) {
-        causes.push(Cause::too_many(path, count, max));
-    }
-    if let Some(min) = bound("min").filter(|min| count < *min) {
-        let detail = format!("{path} in body should have at least {min} {noun}");
-        causes.push(Cause::invalid(path, &count.into(), &detail));
-    }
-}
-
-fn string(schema: Node<'_>, text: &str, path: &str, causes: &mut Vec<Cause>) {
-    let value = Value::from(text);
-    let bound = |word: &str| {
-        let bound = schema.keyword(word).and_then(Value::as_u64);
-        bound.map(|bound| bound as usize)
-    };
-    let length = text.chars().count();
-    if let Some(max) = bound("maxLength").filter(|max| length > *max) {
-        causes.push(Cause::too_long(path, max));
-    }
-    if let Some(min) = bound("minLength").filter(|min| length < *min) {
-        let detail = format!("{path} in body should be at least {min} chars long");
-        causes.push(Cause::invalid(path, &value, &detail));
-    }
-    let pattern = schema.keyword("pattern").and_then(Value::as_str);
-    if let Some(pattern) = pattern.filter(|pattern| !matches(pattern, text)) {
-        let detail = format!("{path} in body should match '{pattern}'");
-        causes.push(Cause::invalid(path, &value, &detail));
-    }
-    let format = schema.format();
-    if !formats::fits(format, text) {
-        let detail = format!(
-            "{path} in body must be of type {format}: {}",
-            go_quoted(text)
-        );
-        causes.push(Cause::of_type(path, &value, &detail));
-    }
-}
-
-/// Returns whether a text matches a pattern; a pattern that is not valid matches nothing.
-fn matches(pattern: &str, text: &str) -> bool {
-    static CACHE: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
-    let mut cache = CACHE.lock();
-    cache
-        .entry(pattern.to_owned())
-        .or_insert_with(|| Regex::new(pattern).ok())
-        .as_ref()
-        .is_some_and(|regex| regex.is_match(text))
-}
-
-fn number(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let Some(found) = value.as_f64() else {
-        return;
-    };
-    let bound = |word: &str| {
-        let bound = schema.keyword(word)?;
-        Some((bound.as_f64()?, bound))
-    };
-    let is_exclusive = |word: &str| schema.keyword(word) == Some(&Value::Bool(true));
-    if let Some((max, shown)) = bound("maximum") {
-        let exclusive = is_exclusive("exclusiveMaximum");
-        if found > max || exclusive && found >= max {
-            let how = if exclusive {
-                "less than"
-            } else {
-                "less than or equal to"
-            };
-            let detail = format!("{path} in body should be {how} {shown}");
-            causes.push(Cause::invalid(path, value, &detail));
-        }
-    }
-    if let Some((min, shown)) = bound("minimum") {
-        let exclusive = is_exclusive("exclusiveMinimum");
-        if found < min || exclusive && found <= min {
-            let how = if exclusive {
-                "greater than"
-            } else {
-                "greater than or equal to"
-            };
-            let detail = format!("{path} in body should be {how} {shown}");
-            causes.push(Cause::invalid(path, value, &detail));
-        }
-    }
-    if let Some((factor, shown)) = bound("multipleOf")
-        && factor != 0.0
-        && (found / factor).fract() != 0.0
-    {
-        let detail = format!("{path} in body should be a multiple of {shown}");
-        causes.push(Cause::invalid(path, value, &detail));
-    }
 }
 
 /// Checks all lists in a value whose items must be unique.

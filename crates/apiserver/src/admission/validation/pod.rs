@@ -14,8 +14,6 @@ mod demands;
 mod surroundings;
 
 pub(super) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-/// Where a pod has containers.
-const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 /// What only containers that last may have.
 const OF_LASTING: [&str; 4] = [
     "lifecycle",

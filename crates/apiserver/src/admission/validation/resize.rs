@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::checks::{indexed, text};
 use crate::failure::Cause;
+use crate::values::annotations::MIRROR;
 use crate::values::fields::copy;
 use crate::values::{pods, quantity};
 
@@ -19,7 +20,7 @@ pub(super) fn impossible(before: &Value, object: &Value) -> Option<Cause> {
             amounts.is_some_and(|amounts| !amounts.is_empty())
         })
     };
-    let is_mirror = before["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string();
+    let is_mirror = before["metadata"]["annotations"][MIRROR].is_string();
     let why = if has_own(before) || has_own(object) {
         "pods with pod-level resources cannot be resized"
     } else if is_mirror {

@@ -6,14 +6,12 @@ use serde_json::{Value, json};
 
 use super::super::checks::{indexed, text};
 use super::super::volumes;
-use super::CONTAINERS;
 use crate::failure::Cause;
+use crate::values::annotations::{LOCAL, MIRROR, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD};
 use crate::values::app_armor;
+use crate::values::pods::CONTAINERS;
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
 /// Checks the annotations of a pod with this specification, or of a template.
 pub(in super::super) fn check(
@@ -125,7 +123,7 @@ pub(in super::super) fn agree(
             continue;
         };
         let at = format!("{at}.securityContext.appArmorProfile");
-        let local = given.strip_prefix("localhost/");
+        let local = given.strip_prefix(LOCAL);
         let kind = match local {
             Some(_) => json!("Localhost"),
             None => app_armor::profile(given)["type"].take(),
@@ -154,7 +152,7 @@ fn has_cost(annotations: &Value) -> bool {
 }
 
 fn seccomp(profile: &str, path: &str, causes: &mut Vec<Cause>) {
-    match profile.strip_prefix("localhost/") {
+    match profile.strip_prefix(LOCAL) {
         Some(name) => volumes::descending(name, path, causes),
         None if ["runtime/default", "docker/default", "unconfined"].contains(&profile) => {}
         None => {

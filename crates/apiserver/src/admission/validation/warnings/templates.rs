@@ -9,7 +9,9 @@ use serde_json::Value;
 use super::super::checks::{indexed, text};
 use super::super::names;
 use super::{Warnings, old_label, storage};
+use crate::values::annotations::{SECCOMP_OF_CONTAINER, SECCOMP_OF_POD};
 use crate::values::app_armor;
+use crate::values::pods::CONTAINERS;
 
 /// Annotations that have no effect any more.
 const OLD_ANNOTATIONS: [(&str, &str); 3] = [
@@ -27,8 +29,6 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
     ),
 ];
 /// Annotation with the seccomp profile of a pod, and the beginning of that with a container's. They have no effect any more.
-const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const OLD_SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
 /// Types of volumes that are deprecated.
 const OLD_VOLUMES: [(&str, &str); 9] = [
@@ -84,7 +84,7 @@ pub(super) fn check(template: &Value, prefix: &str, warnings: &mut Warnings) {
         let at = format!("{path}.overhead[{name}]");
         warnings.fraction(&spec["overhead"][name], &at);
     }
-    let containers: Vec<(String, &Value)> = ["initContainers", "containers", "ephemeralContainers"]
+    let containers: Vec<(String, &Value)> = CONTAINERS
         .into_iter()
         .flat_map(|list| indexed(&spec[list], &format!("{path}.{list}")).collect::<Vec<_>>())
         .collect();
