@@ -28,7 +28,7 @@ pub struct Deadlines {
     pub running: Duration,
     /// Until the NRTs agree with the API.
     pub settled: Duration,
-    /// Until a pod was rejected twice.
+    /// Until a pod was rejected, so that it stays pending.
     pub rejected: Duration,
     /// Until an object is gone.
     pub gone: Duration,

@@ -1,6 +1,7 @@
 //! What schedulers did with pods, by their events: who bound one, and why one stays pending.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::events::v1::Event;
@@ -11,12 +12,14 @@ use regex::Regex;
 
 use super::{describe, node_of, phase};
 use crate::context::Context;
-use crate::observed::difference;
+use crate::observed::{NodeTopology, difference};
 use crate::recorder::PollResult;
 use crate::step::StepError;
 
 /// How many attempts must have failed since the last change of an NRT for "stays pending".
 const REJECTIONS: i64 = 2;
+/// How long after a change of an NRT a scheduler knows it for certain: its watch brings a change within milliseconds.
+const KNOWN_AFTER: Duration = Duration::from_secs(3);
 
 impl Context {
     /// Waits for the event that the scheduler under test bound the pod.
@@ -77,17 +80,16 @@ impl Context {
         Ok(list.items)
     }
 
-    /// Waits until the pods *stay pending*: the scheduler under test rejected each of them at least twice since the last change of an NRT,
-    /// for a reason that matches. The pods must be created after the cluster was settled.
+    /// Waits until the pods *stay pending*: the scheduler under test rejected each of them for a reason that matches, and knew the last change
+    /// of an NRT when it did. It did if it has rejected the pod twice since the change, or once when the change had been there for
+    /// [`KNOWN_AFTER`]. The pods must be created after the cluster was settled.
     pub async fn stay_pending(&self, names: &[String], reason: &str) -> Result<(), StepError> {
         let expected = Regex::new(reason).map_err(|error| {
             StepError::fail(format!("the reason is not a regular expression: {error}"))
         })?;
-        let mut since = self
-            .last_settled()
-            .map(|nodes| (nodes, BTreeMap::<String, i64>::new()));
+        let mut since = self.last_settled().map(Unchanged::new);
         let what = format!(
-            "{} rejected twice with {reason:?} while no NRT changes",
+            "{} rejected with {reason:?} while no NRT changes",
             names.join(", ")
         );
         self.until(&what, self.deadlines().rejected, async || {
@@ -114,18 +116,18 @@ impl Context {
                 );
             }
             let nodes = self.topologies().await?;
-            let base = match &since {
-                Some((before, base)) if difference(before, &nodes).is_none() => base.clone(),
-                _ => {
-                    since = Some((nodes, attempts.clone()));
-                    attempts.clone()
-                }
-            };
+            let known = since.take();
+            let known = known.filter(|known| difference(&known.nodes, &nodes).is_none());
+            let unchanged = since.insert(known.unwrap_or_else(|| Unchanged {
+                attempts: attempts.clone(),
+                ..Unchanged::new(nodes)
+            }));
+            unchanged.look(&attempts, Instant::now());
             let missing = names.iter().find_map(|name| {
-                let count = attempts[name] - base.get(name).copied().unwrap_or_default();
+                let (count, late) = unchanged.rejections(name, attempts[name]);
                 let notes = &reasons[name];
-                let enough =
-                    count >= REJECTIONS && notes.iter().any(|note| expected.is_match(note));
+                let enough = (count >= REJECTIONS || late > 0)
+                    && notes.iter().any(|note| expected.is_match(note));
                 (!enough).then(|| {
                     format!(
                         "{name}: {count} rejections since the last change of an NRT; reasons: {}",
@@ -150,6 +152,44 @@ impl Context {
             .into_iter()
             .filter(by_stack)
             .collect())
+    }
+}
+
+/// The time since which no NRT has changed, as a wait sees it.
+struct Unchanged {
+    nodes: Vec<NodeTopology>,
+    from: Instant,
+    /// Attempts to place each pod until the last change.
+    attempts: BTreeMap<String, i64>,
+    /// Attempts until the scheduler knew the change for certain.
+    known: Option<BTreeMap<String, i64>>,
+}
+
+impl Unchanged {
+    fn new(nodes: Vec<NodeTopology>) -> Self {
+        Self {
+            nodes,
+            from: Instant::now(),
+            attempts: BTreeMap::new(),
+            known: None,
+        }
+    }
+
+    /// Takes note of the attempts until now.
+    fn look(&mut self, attempts: &BTreeMap<String, i64>, now: Instant) {
+        if self.known.is_none() && now >= self.from + KNOWN_AFTER {
+            self.known = Some(attempts.clone());
+        }
+    }
+
+    /// Returns the number of attempts since the last change, and of those when the scheduler knew it for certain.
+    fn rejections(&self, name: &str, attempts: i64) -> (i64, i64) {
+        let before = |known: &BTreeMap<String, i64>| known.get(name).copied().unwrap_or_default();
+        let late = self
+            .known
+            .as_ref()
+            .map_or(0, |known| attempts - before(known));
+        (attempts - before(&self.attempts), late)
     }
 }
 
@@ -231,6 +271,23 @@ mod tests {
             }]},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_rejection_counts_as_late_once_the_scheduler_must_know_the_change() {
+        let attempts = |count: i64| BTreeMap::from([("p".to_owned(), count)]);
+        let mut unchanged = Unchanged {
+            attempts: attempts(4),
+            ..Unchanged::new(Vec::new())
+        };
+        let before = unchanged.from + KNOWN_AFTER / 2;
+        unchanged.look(&attempts(5), before);
+        assert_eq!(unchanged.rejections("p", 5), (1, 0));
+        // this rejection may have come before the change was known, so it only counts as one of two
+        unchanged.look(&attempts(5), unchanged.from + KNOWN_AFTER);
+        assert_eq!(unchanged.rejections("p", 5), (1, 0));
+        unchanged.look(&attempts(6), unchanged.from + 2 * KNOWN_AFTER);
+        assert_eq!(unchanged.rejections("p", 6), (2, 1));
     }
 
     #[rstest]
