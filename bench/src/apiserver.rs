@@ -67,8 +67,8 @@ fn in_release(args: &Args) -> anyhow::Result<()> {
     let mut command = cargo::command();
     command
         .args(["run", "--locked", "--release", "--quiet"])
-        .args(["--package", "xtask", "--"])
-        .args(["bench", "apiserver", "--in-this-program"])
+        .args(["--package", env!("CARGO_PKG_NAME"), "--"])
+        .args(["apiserver", "--in-this-program"])
         .args(["--nodes", &args.nodes.to_string()])
         .args(["--pods", &args.pods.to_string()])
         .args(["--clients", &args.clients.to_string()]);

@@ -363,9 +363,9 @@ fn by_priority<'s>(state: &'s State, namespace: &'s str) -> Vec<&'s Value> {
         let owner = owners.find(|owner| owner["controller"] == true);
         let is_first = owner.is_none_or(|owner| seen.insert(owner["uid"].to_string()));
         if is_first {
-            first.push(&**pod);
+            first.push(pod.value());
         } else {
-            others.push(&**pod);
+            others.push(pod.value());
         }
     }
     first.append(&mut others);

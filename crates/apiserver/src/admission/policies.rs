@@ -173,7 +173,7 @@ pub(crate) fn check(state: &State, review: &Review<'_>) -> Result<Vec<String>, F
         let bindings: Vec<(&str, &Value)> = state
             .list(BINDINGS, "")
             .filter(|(_, binding)| binding["spec"]["policyName"] == name)
-            .map(|(key, binding)| (key.name.as_str(), &**binding))
+            .map(|(key, binding)| (key.name.as_str(), binding.value()))
             .collect();
         let spec = &policy["spec"];
         if bindings.is_empty() {
@@ -294,7 +294,7 @@ fn evaluate(
     let variables = evaluation::Input {
         version: &matched.version,
         param,
-        namespace: namespace.map(|namespace| &**namespace),
+        namespace: namespace.map(|namespace| namespace.value()),
     };
     room::work_on(are_small(spec), || {
         Evaluator::with(state, review.attempt.identity, |evaluator| {

@@ -1,7 +1,10 @@
 //! Views of objects that clients may ask for: tables for users, and metadata only.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
+use super::{custom, events};
 use crate::registry::Resource;
 use crate::values::fields::TEMPLATE_GENERATION;
 
@@ -35,6 +38,32 @@ pub(crate) enum Included {
     Metadata,
     /// The whole object.
     Object,
+}
+
+/// A list without its items.
+#[derive(Debug)]
+pub(crate) struct ListFrame {
+    /// All fields but the one with the items.
+    pub(crate) fields: Value,
+    /// The name of the field with the items.
+    pub(crate) items: &'static str,
+    /// What stands there when there are none.
+    pub(crate) empty: Value,
+}
+
+/// Returns an object in the version of a resource: itself, if it is stored like that.
+pub(crate) fn whole<'v>(resource: &Resource, object: &'v Value) -> Cow<'v, Value> {
+    let shown = custom::in_requested_version(resource, object);
+    let is_of_kind = object["kind"] == resource.kind.as_str()
+        && object["apiVersion"] == resource.api_version().as_str();
+    if is_of_kind && matches!(shown, Cow::Borrowed(_)) {
+        return shown;
+    }
+    let mut object = shown.into_owned();
+    object["apiVersion"] = json!(resource.api_version());
+    object["kind"] = json!(resource.kind);
+    events::from_core_form(resource, &mut object);
+    Cow::Owned(object)
 }
 
 impl View {
@@ -76,55 +105,75 @@ impl View {
         if self == Self::Whole || body["kind"] == "Status" {
             return body;
         }
-        let is_list = body["items"].is_array() && body["kind"] == resource.list_kind.as_str();
+        if body["items"].is_array() && body["kind"] == resource.list_kind.as_str() {
+            let ListFrame {
+                mut fields,
+                items,
+                empty,
+            } = self.list(resource, &body["metadata"]);
+            let objects = body["items"].as_array().into_iter().flatten();
+            let shown: Vec<Value> = objects.map(|object| self.item(resource, object)).collect();
+            fields[items] = if shown.is_empty() {
+                empty
+            } else {
+                shown.into()
+            };
+            return fields;
+        }
+        let item = self.item(resource, &body);
+        if self == Self::Metadata {
+            return item;
+        }
+        let definitions = if body["kind"] == scale::KIND {
+            scale::definitions(resource)
+        } else {
+            columns::definitions(resource)
+        };
+        let version = json!({"resourceVersion": body["metadata"]["resourceVersion"]});
+        let mut table = table(&version, &definitions);
+        table["rows"] = json!([item]);
+        table
+    }
+
+    /// Returns a list in this view without its items; `metadata` is that of the list of whole objects.
+    pub(crate) fn list(self, resource: &Resource, metadata: &Value) -> ListFrame {
         match self {
-            Self::Whole => body,
-            Self::Metadata if is_list => {
-                let items = body["items"].as_array().into_iter().flatten();
-                let items: Vec<Value> = items.map(|item| metadata(resource, item)).collect();
-                // an empty list of this kind is `null`, unlike other lists
-                let items = if items.is_empty() {
-                    Value::Null
-                } else {
-                    Value::Array(items)
-                };
-                json!({
+            Self::Whole => ListFrame {
+                fields: json!({"kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": metadata}),
+                items: "items",
+                empty: json!([]),
+            },
+            // an empty list of this kind is `null`, unlike other lists
+            Self::Metadata => ListFrame {
+                fields: json!({
                     "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-                    "metadata": list_metadata(&body), "items": items,
-                })
-            }
-            Self::Metadata => metadata(resource, &body),
-            Self::Table(included) => {
-                let objects: Vec<&Value> = if is_list {
-                    body["items"].as_array().into_iter().flatten().collect()
-                } else {
-                    vec![&body]
-                };
-                let list_metadata = if is_list {
-                    list_metadata(&body)
-                } else {
-                    json!({"resourceVersion": body["metadata"]["resourceVersion"]})
-                };
-                let rows: Vec<Value> = objects
-                    .into_iter()
-                    .map(|object| row(resource, object, included))
-                    .collect();
+                    "metadata": without_empty_token(metadata),
+                }),
+                items: "items",
+                empty: Value::Null,
+            },
+            Self::Table(_) => ListFrame {
+                fields: table(
+                    &without_empty_token(metadata),
+                    &columns::definitions(resource),
+                ),
+                items: "rows",
                 // tables of kinds without columns of their own are made elsewhere
-                let rows = if rows.is_empty() && columns::are_of_any_kind(resource) {
+                empty: if columns::are_of_any_kind(resource) {
                     Value::Null
                 } else {
-                    Value::Array(rows)
-                };
-                let definitions = if body["kind"] == scale::KIND {
-                    scale::definitions(resource)
-                } else {
-                    columns::definitions(resource)
-                };
-                json!({
-                    "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata,
-                    "columnDefinitions": definitions, "rows": rows,
-                })
-            }
+                    json!([])
+                },
+            },
+        }
+    }
+
+    /// Returns the view of one object of a list.
+    pub(crate) fn item(self, resource: &Resource, object: &Value) -> Value {
+        match self {
+            Self::Whole => object.clone(),
+            Self::Metadata => metadata(resource, object),
+            Self::Table(included) => row(resource, object, included),
         }
     }
 
@@ -138,16 +187,20 @@ impl View {
     }
 }
 
-/// Returns the metadata of a list. The metadata of whole custom objects always has a continue token, even an empty one, which views leave
-/// out.
-fn list_metadata(list: &Value) -> Value {
-    let mut metadata = list["metadata"].clone();
+/// Returns the metadata of a list. That of whole custom objects always has a continue token, even an empty one, which views leave out.
+fn without_empty_token(metadata: &Value) -> Value {
+    let mut metadata = metadata.clone();
     if metadata["continue"] == ""
         && let Some(fields) = metadata.as_object_mut()
     {
         fields.remove("continue");
     }
     metadata
+}
+
+/// Returns a table without rows.
+fn table(metadata: &Value, definitions: &Value) -> Value {
+    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": definitions})
 }
 
 fn metadata(resource: &Resource, object: &Value) -> Value {

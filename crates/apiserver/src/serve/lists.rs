@@ -1,5 +1,8 @@
 //! Bodies of long lists. They are encoded while they are sent, so that many clients who list everything at once need little memory.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use futures::stream;
@@ -8,8 +11,9 @@ use hyper::body::{Bytes, Frame};
 use serde_json::Value;
 
 use super::answers::{Body, BodyError, text_body};
-use crate::objects::custom::in_requested_version;
+use crate::objects::views::{self, View};
 use crate::registry::Resource;
+use crate::storage::Object;
 use crate::verbs::Page;
 
 /// Approximate size of a chunk, in bytes.
@@ -18,23 +22,28 @@ const CHUNK_SIZE: usize = 128 * 1024;
 /// A list that is being encoded.
 struct ListEncoder {
     resource: Arc<Resource>,
-    objects: std::vec::IntoIter<Arc<Value>>,
+    view: View,
+    objects: std::vec::IntoIter<Arc<Object>>,
     /// Encoded text that is not sent yet.
     text: Vec<u8>,
     is_first: bool,
     is_finished: bool,
 }
 
-/// Returns the body of a list of whole objects.
-pub(super) fn body(resource: Arc<Resource>, page: Page) -> Body {
-    let head = format!(
-        "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
-        Value::from(resource.list_kind.as_str()),
-        Value::from(resource.api_version()),
-        page.metadata
-    );
+/// Returns the body of a list in a view.
+pub(super) fn body(resource: Arc<Resource>, view: View, page: Page) -> Body {
+    let frame = view.list(&resource, &page.metadata);
+    let mut head = frame.fields.to_string();
+    // the items come before the brace
+    head.pop();
+    let _ = write!(head, ",\"{}\":", frame.items);
+    if page.objects.is_empty() {
+        return text_body(format!("{head}{}}}\n", frame.empty));
+    }
+    head.push('[');
     let mut encoder = ListEncoder {
         resource,
+        view,
         objects: page.objects.into_iter(),
         text: head.into_bytes(),
         is_first: true,
@@ -68,36 +77,30 @@ impl ListEncoder {
             if !std::mem::take(&mut self.is_first) {
                 self.text.push(b',');
             }
-            write_item(&self.resource, &object, &mut self.text);
+            self.write_item(&object);
         }
         Bytes::from(std::mem::take(&mut self.text))
     }
-}
 
-/// Encodes an object of a list. Built-in lists have the kind only once; lists of custom objects have it in each object, with the requested
-/// version.
-fn write_item(resource: &Resource, object: &Value, text: &mut Vec<u8>) {
-    let object = in_requested_version(resource, object);
-    let is_custom = resource.custom.is_some();
-    text.push(b'{');
-    let mut is_first = true;
-    let mut field = |name: &str, value: &Value, text: &mut Vec<u8>| {
-        if !std::mem::take(&mut is_first) {
-            text.push(b',');
+    /// Encodes an object. Built-in lists have the kind only once; lists of custom objects have it in each object, with the requested version.
+    fn write_item(&mut self, object: &Object) {
+        let resource = &*self.resource;
+        let shown = views::whole(resource, object);
+        if self.view != View::Whole {
+            let item = self.view.item(resource, &shown);
+            // writing to memory cannot fail, and the keys of a `Value` are texts
+            let _ = serde_json::to_writer(&mut self.text, &item);
+            return;
         }
-        text.extend_from_slice(Value::from(name).to_string().as_bytes());
-        text.push(b':');
-        // writing to memory cannot fail, and the keys of a `Value` are strings
-        let _ = serde_json::to_writer(&mut *text, value);
-    };
-    if is_custom {
-        field("apiVersion", &Value::from(resource.api_version()), text);
-        field("kind", &Value::from(resource.kind.as_str()), text);
-    }
-    for (name, value) in object.as_object().into_iter().flatten() {
-        if name != "apiVersion" && name != "kind" {
-            field(name, value, text);
+        self.text.push(b'{');
+        if resource.custom.is_some() {
+            let version = Value::from(resource.api_version());
+            let kind = Value::from(resource.kind.as_str());
+            let _ = write!(self.text, "\"apiVersion\":{version},\"kind\":{kind},");
+        }
+        match shown {
+            Cow::Borrowed(_) => self.text.extend_from_slice(object.rest()),
+            Cow::Owned(shown) => self.text.extend_from_slice(Object::new(shown).rest()),
         }
     }
-    text.push(b'}');
 }

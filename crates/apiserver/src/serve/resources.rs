@@ -25,7 +25,6 @@ use crate::admission::policies::{self, Operation, Options, Review};
 use crate::admission::webhooks::{self, Calls, Invocations};
 use crate::failure::{Failure, Subject};
 use crate::faults::Effects;
-use crate::objects::events;
 use crate::objects::views::View;
 use crate::registry::Resource;
 use crate::verbs::{Answer, Request};
@@ -82,12 +81,10 @@ pub(super) async fn serve_resource(
         check_included(view, include)?;
         return watch(shared, &request, Arc::clone(&resource), view);
     }
-    if verb == "list"
-        && view == View::Whole
-        && !wants_yaml(accept)
-        && !events::is_in_events_group(&resource)
-    {
-        return list(shared, &request, Arc::clone(&resource));
+    if verb == "list" && !wants_yaml(accept) {
+        let answer = list(shared, &request, Arc::clone(&resource), view)?;
+        check_included(view, include)?;
+        return Ok(answer);
     }
     let request_warnings: Vec<String> = request_warning(&request, verb).into_iter().collect();
     let Answer {
@@ -202,18 +199,19 @@ async fn read_body<'p>(
     Ok((content_type, body))
 }
 
-/// Answers a list of whole objects in JSON, which is written without a copy of the objects.
+/// Answers a list in JSON, which is written without a copy of the objects.
 fn list(
     shared: &Shared,
     request: &Request<'_>,
     resource: Arc<Resource>,
+    view: View,
 ) -> Result<Response<Body>, Failure> {
     let page = {
         let state = shared.store.lock();
         let past = request.past_state(&state);
         request.page(past.as_ref().unwrap_or(&state))?
     };
-    let body = lists::body(resource, page);
+    let body = lists::body(resource, view, page);
     Ok(respond_with(200, "application/json", body, &[]))
 }
 

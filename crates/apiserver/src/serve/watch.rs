@@ -18,11 +18,9 @@ use crate::access::target::is_true;
 use crate::failure::Failure;
 use crate::faults::{Effects, OpenWatch, WatchEnd};
 use crate::objects::apply::fill_in_zero_values;
-use crate::objects::custom::in_requested_version;
-use crate::objects::events;
-use crate::objects::views::View;
+use crate::objects::views::{self, View};
 use crate::registry::Resource;
-use crate::storage::HistoricObject;
+use crate::storage::{HistoricObject, Object};
 use crate::values::fields::{TEMPLATE_GENERATION, copy};
 use crate::verbs::{Filter, Request};
 
@@ -37,6 +35,8 @@ const MAX_QUEUED: usize = 256;
 
 /// An event to send.
 enum Event {
+    /// An object that was there when the watch began.
+    Initial(Arc<Object>),
     /// An event that is still to be converted to the client's view.
     Value(Value),
     /// An event in its final encoding.
@@ -95,9 +95,7 @@ pub(super) fn watch(
     } else if from == 0 || streaming {
         for (_, object) in state.list(&resource.storage, request.namespace) {
             if filter.matches(object) {
-                queue.push_back(Event::Value(
-                    json!({"type": "ADDED", "object": request.in_requested_version(object)}),
-                ));
+                queue.push_back(Event::Initial(Arc::clone(object)));
             }
         }
         if streaming && bookmarks {
@@ -168,12 +166,24 @@ fn frames(watch: Watch) -> impl Stream<Item = Result<Frame<Bytes>, BodyError>> {
         let event = watch.next().await?;
         let frame = event.map(|event| {
             Frame::data(match event {
-                Event::Value(event) => Bytes::from(format!("{}\n", watch.in_view(event))),
+                Event::Initial(object) => watch.initial(&object),
+                Event::Value(event) => watch.encode(event),
                 Event::Text(text) => text,
             })
         });
         Some((frame, watch))
     })
+}
+
+/// Encodes an event around the text of an object.
+fn in_event(kind: &str, object: &[u8]) -> Bytes {
+    let mut text = Vec::with_capacity(object.len() + 32);
+    text.extend_from_slice(b"{\"type\":\"");
+    text.extend_from_slice(kind.as_bytes());
+    text.extend_from_slice(b"\",\"object\":");
+    text.extend_from_slice(object);
+    text.extend_from_slice(b"}\n");
+    text.into()
 }
 
 fn expired(seen: u64, compacted: u64) -> Value {
@@ -182,6 +192,19 @@ fn expired(seen: u64, compacted: u64) -> Value {
 }
 
 impl Watch {
+    /// Encodes the event of an object that was there when the watch began.
+    fn initial(&mut self, object: &Object) -> Bytes {
+        match views::whole(&self.resource, object) {
+            Cow::Borrowed(_) if self.view == View::Whole => in_event("ADDED", &object.text()),
+            shown => self.encode(json!({"type": "ADDED", "object": shown})),
+        }
+    }
+
+    /// Encodes an event in the view that the client asked for.
+    fn encode(&mut self, event: Value) -> Bytes {
+        Bytes::from(format!("{}\n", self.in_view(event)))
+    }
+
     /// Returns an event in the view that the client asked for.
     fn in_view(&mut self, mut event: Value) -> Value {
         if self.view != View::Whole {
@@ -286,30 +309,19 @@ impl Watch {
                 (false, false) => continue,
             };
             let leaves = kind == "DELETED" && !change.deleted;
-            let is_as_stored = now["kind"] == self.resource.kind.as_str()
-                && now["apiVersion"] == self.resource.api_version().as_str()
-                && matches!(in_requested_version(&self.resource, &now), Cow::Borrowed(_));
-            if self.view == View::Whole && is_as_stored && !leaves {
-                let object = shared.store.text(change);
-                let mut text = Vec::with_capacity(object.len() + 32);
-                text.extend_from_slice(b"{\"type\":\"");
-                text.extend_from_slice(kind.as_bytes());
-                text.extend_from_slice(b"\",\"object\":");
-                text.extend_from_slice(&object);
-                text.extend_from_slice(b"}\n");
-                self.queue.push_back(Event::Text(text.into()));
-            } else {
-                // an object that leaves the selection is shown as it was before the change
-                let last = before.as_ref().filter(|_| leaves);
-                let mut object =
-                    in_requested_version(&self.resource, last.unwrap_or(&now)).into_owned();
-                copy(&now["metadata"], &mut object["metadata"], "resourceVersion");
-                object["apiVersion"] = json!(self.resource.api_version());
-                object["kind"] = json!(self.resource.kind);
-                events::from_core_form(&self.resource, &mut object);
-                let event = json!({"type": kind, "object": object});
-                self.queue.push_back(Event::Value(event));
-            }
+            // an object that leaves the selection is shown as it was before the change
+            let last = before.as_ref().filter(|_| leaves).unwrap_or(&now);
+            let event = match views::whole(&self.resource, last) {
+                Cow::Borrowed(_) if self.view == View::Whole && !leaves => {
+                    Event::Text(in_event(kind, &change.object.text()))
+                }
+                shown => {
+                    let mut object = shown.into_owned();
+                    copy(&now["metadata"], &mut object["metadata"], "resourceVersion");
+                    Event::Value(json!({"type": kind, "object": object}))
+                }
+            };
+            self.queue.push_back(event);
             if self.queue.len() >= MAX_QUEUED {
                 return;
             }

@@ -3,32 +3,35 @@
 use std::sync::Arc;
 
 use hyper::body::Bytes;
-use serde_json::Value;
 
 use super::key::Key;
+use super::object::Object;
 
 /// An object in the history.
 #[derive(Clone, Debug)]
 pub(crate) enum HistoricObject {
     /// As a value.
-    Value(Arc<Value>),
+    Value(Arc<Object>),
     /// As JSON.
     Text(Bytes),
 }
 
 impl HistoricObject {
     /// Returns the object, parsed from the text if necessary.
-    pub(crate) fn value(&self) -> Arc<Value> {
+    pub(crate) fn value(&self) -> Arc<Object> {
         match self {
             Self::Value(value) => Arc::clone(value),
             // the text was encoded by this server, so it can be parsed
-            Self::Text(text) => Arc::new(serde_json::from_slice(text).unwrap_or_default()),
+            Self::Text(text) => Arc::new(Object::new(
+                serde_json::from_slice(text).unwrap_or_default(),
+            )),
         }
     }
 
-    pub(super) fn text(&self) -> Bytes {
+    /// Returns the object as JSON.
+    pub(crate) fn text(&self) -> Bytes {
         match self {
-            Self::Value(value) => Bytes::from(value.to_string()),
+            Self::Value(value) => value.text(),
             Self::Text(text) => text.clone(),
         }
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::change::{Change, HistoricObject};
 use super::key::{DEFINITIONS, Key};
+use super::object::Object;
 
 /// Number of newest changes whose objects are kept as values. Older ones are kept as texts, which take a tenth of the memory.
 pub(super) const MAX_VALUES: usize = 1024;
@@ -17,7 +18,7 @@ const MAX_HISTORY_BYTES: usize = 32 << 20;
 /// The state behind the lock.
 #[derive(Debug)]
 pub(crate) struct State {
-    objects: BTreeMap<Key, Arc<Value>>,
+    objects: BTreeMap<Key, Arc<Object>>,
     version: u64,
     history: VecDeque<Change>,
     /// Size of the texts of changed objects, in bytes. The text before a change is shared with the change that made it.
@@ -75,7 +76,7 @@ impl State {
     }
 
     /// Returns an object.
-    pub(crate) fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<&Arc<Value>> {
+    pub(crate) fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<&Arc<Object>> {
         self.objects.get(&Key::new(resource, namespace, name))
     }
 
@@ -84,7 +85,7 @@ impl State {
         &'a self,
         resource: &'a str,
         namespace: &'a str,
-    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Value>)> + 'a {
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Object>)> + 'a {
         self.objects
             .range(Key::new(resource, namespace, "")..)
             .take_while(move |(key, _)| {
@@ -93,10 +94,10 @@ impl State {
     }
 
     /// Writes an object with a new resource version.
-    pub(crate) fn put(&mut self, key: Key, mut object: Value) -> Arc<Value> {
+    pub(crate) fn put(&mut self, key: Key, mut object: Value) -> Arc<Object> {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let object = Arc::new(object);
+        let object = Arc::new(Object::new(object));
         self.stored_without_defaults.remove(&key);
         let before = self.objects.insert(key.clone(), Arc::clone(&object));
         if before.is_none() && key.resource == DEFINITIONS {
@@ -107,18 +108,24 @@ impl State {
     }
 
     /// Removes an object; returns its last state with the version of the deletion.
-    pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Value>> {
+    pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Object>> {
         let before = self.objects.remove(key)?;
         self.stored_without_defaults.remove(key);
         self.version += 1;
         let mut last = Value::clone(&before);
         last["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let last = Arc::new(last);
+        let last = Arc::new(Object::new(last));
         self.record(key.clone(), Arc::clone(&last), Some(before), true);
         Some(last)
     }
 
-    fn record(&mut self, key: Key, object: Arc<Value>, before: Option<Arc<Value>>, deleted: bool) {
+    fn record(
+        &mut self,
+        key: Key,
+        object: Arc<Object>,
+        before: Option<Arc<Object>>,
+        deleted: bool,
+    ) {
         self.last_changed.insert(key.resource.clone(), self.version);
         self.history.push_back(Change {
             version: self.version,
@@ -145,25 +152,13 @@ impl State {
             .insert(change.key.resource, change.version);
     }
 
-    /// Converts a change to texts. The text before the change is that of the change that made it, if that one is still in the history.
+    /// Converts a change to texts. The text before the change is that of the change that made it.
     fn shrink(&mut self, index: usize) {
-        let made = self.history.get(index).and_then(|change| {
-            let before = change.before.as_ref()?.value();
-            let version = before["metadata"]["resourceVersion"].as_str()?;
-            let version: u64 = version.parse().ok()?;
-            let history = &self.history;
-            let earlier = history.binary_search_by_key(&version, |earlier| earlier.version);
-            let earlier = history.get(earlier.ok()?)?;
-            (earlier.key == change.key).then(|| earlier.object.text())
-        });
         if let Some(change) = self.history.get_mut(index) {
             change.object.shrink();
             self.texts += change.object.size();
             if let Some(before) = &mut change.before {
-                match made {
-                    Some(text) => *before = HistoricObject::Text(text),
-                    None => before.shrink(),
-                }
+                before.shrink();
             }
         }
     }
@@ -189,7 +184,7 @@ impl State {
     /// Returns one resource as it was at a version, or as far back as the history goes. The result contains no other resources.
     pub(crate) fn at_version(&self, resource: &str, version: u64) -> Self {
         let version = version.clamp(self.compacted, self.version);
-        let mut objects: BTreeMap<Key, Arc<Value>> = self
+        let mut objects: BTreeMap<Key, Arc<Object>> = self
             .list(resource, "")
             .map(|(key, object)| (key.clone(), Arc::clone(object)))
             .collect();

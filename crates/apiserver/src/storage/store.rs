@@ -2,15 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hyper::body::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use super::change::Change;
 use super::state::State;
-
-/// Largest number of cached texts of changes.
-const MAX_CACHED_TEXTS: usize = 1024;
 
 /// The store.
 #[derive(Debug)]
@@ -19,8 +14,6 @@ pub(crate) struct Store {
     newest: watch::Sender<u64>,
     /// Like `newest`, for each watched resource: most writes concern only a few watches.
     newest_by_resource: Mutex<BTreeMap<String, watch::Sender<u64>>>,
-    /// The latest changed objects as JSON, by version: all watches send the same text.
-    texts: Mutex<BTreeMap<u64, Bytes>>,
 }
 
 impl Store {
@@ -30,23 +23,7 @@ impl Store {
             state: Mutex::new(State::new(max_changes)),
             newest: watch::Sender::new(1),
             newest_by_resource: Mutex::default(),
-            texts: Mutex::default(),
         }
-    }
-
-    /// Returns the object of a change as JSON.
-    pub(crate) fn text(&self, change: &Change) -> Bytes {
-        let texts = || self.texts.lock();
-        if let Some(text) = texts().get(&change.version) {
-            return text.clone();
-        }
-        let text = change.object.text();
-        let mut texts = texts();
-        texts.insert(change.version, text.clone());
-        while texts.len() > MAX_CACHED_TEXTS {
-            texts.pop_first();
-        }
-        text
     }
 
     /// Locks the state for one transaction. Watches are notified of its writes when the guard is dropped.

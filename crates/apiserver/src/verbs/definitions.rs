@@ -10,7 +10,7 @@ use crate::admission::validation::definitions::approval;
 use crate::objects::apply::Tracker;
 use crate::registry::definition::{condition, is_true, set_condition, texts};
 use crate::registry::{Resource, built_in, storage_name};
-use crate::storage::{DEFINITIONS, Key, State};
+use crate::storage::{DEFINITIONS, Key, Object, State};
 use crate::values::times::now;
 use crate::verbs::deletion::{has_finalizers, mark_for_deletion};
 
@@ -77,10 +77,13 @@ fn step(state: &mut State, resource: &Resource, key: &Key) -> bool {
     }
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
     {
-        let all = state.list(DEFINITIONS, "").map(|(_, other)| other.as_ref());
+        let all = state.list(DEFINITIONS, "").map(|(_, other)| other.value());
         names::accept(&mut next, &NamesInUse::of(all, group), &now);
     }
-    if next == *definition && is_true(&next, "NamesAccepted") && !is_true(&next, "Established") {
+    if next == *definition.value()
+        && is_true(&next, "NamesAccepted")
+        && !is_true(&next, "Established")
+    {
         let message = "the initial names have been accepted";
         set_condition(
             &mut next,
@@ -91,7 +94,7 @@ fn step(state: &mut State, resource: &Resource, key: &Key) -> bool {
             &now,
         );
     }
-    if next == *definition && approval::is_protected(group) {
+    if next == *definition.value() && approval::is_protected(group) {
         approve(&mut next, &now);
     }
     write(state, resource, key, &definition, next)
@@ -110,7 +113,7 @@ fn step_deletion(
     state: &mut State,
     resource: &Resource,
     key: &Key,
-    before: &Arc<Value>,
+    before: &Arc<Object>,
     mut next: Value,
 ) -> bool {
     let now = now();
@@ -159,7 +162,7 @@ fn delete_objects(state: &mut State, definition: &Value) -> bool {
         &text(&definition["spec"]["group"]),
         &text(&definition["status"]["acceptedNames"]["plural"]),
     );
-    let objects: Vec<(Key, Arc<Value>)> = state
+    let objects: Vec<(Key, Arc<Object>)> = state
         .list(&storage, "")
         .map(|(key, object)| (key.clone(), Arc::clone(object)))
         .collect();
@@ -184,10 +187,10 @@ fn write(
     state: &mut State,
     resource: &Resource,
     key: &Key,
-    before: &Arc<Value>,
+    before: &Arc<Object>,
     mut next: Value,
 ) -> bool {
-    if next == **before {
+    if next == *before.value() {
         return false;
     }
     let now = now();

@@ -13,7 +13,7 @@ use crate::admission::plugins;
 use crate::admission::policies::{self, Operation};
 use crate::admission::webhooks;
 use crate::failure::{self, Failure, Subject};
-use crate::storage::{DEFINITIONS, Key, State};
+use crate::storage::{DEFINITIONS, Key, Object, State};
 use crate::values::times::{instant, now};
 use crate::verbs::deletion::{count, mark_for_deletion};
 
@@ -189,7 +189,12 @@ impl Request<'_> {
     }
 
     /// Deletes an object that admission lets go.
-    fn delete_admitted(&self, state: &mut State, options: &Options, before: &Arc<Value>) -> Answer {
+    fn delete_admitted(
+        &self,
+        state: &mut State,
+        options: &Options,
+        before: &Arc<Object>,
+    ) -> Answer {
         if self.resource.storage == DEFINITIONS && before["metadata"]["deletionTimestamp"].is_null()
         {
             let mut object = definitions::start_deletion(before, &now());
@@ -225,7 +230,7 @@ impl Request<'_> {
             if options.dry_run {
                 return self.pending_answer(&object, options);
             }
-            if object != **before {
+            if object != *before.value() {
                 object = Value::clone(&state.put(self.key(), object));
             }
             if stays {

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Subject};
 use crate::objects::apply::Tracker;
 use crate::objects::selectors;
 use crate::registry;
-use crate::storage::{Key, State};
+use crate::storage::{Key, Object, State};
 use crate::values::pods;
 use crate::values::times::now;
 
@@ -99,7 +99,7 @@ impl Request<'_> {
     }
 
     /// Returns the budget that selects a pod; a pod must not have several.
-    fn budget_of(&self, state: &State, pod: &Value) -> Result<Option<(Key, Arc<Value>)>, Failure> {
+    fn budget_of(&self, state: &State, pod: &Value) -> Result<Option<(Key, Arc<Object>)>, Failure> {
         let labels = &pod["metadata"]["labels"];
         let mut budgets = state
             .list(BUDGETS, self.namespace)

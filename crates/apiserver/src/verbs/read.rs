@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::request::{Answer, Request};
 use crate::failure::{Cause, Failure, Subject};
 use crate::objects::selectors::{FieldSelector, LabelSelector};
-use crate::storage::{Key, State};
+use crate::storage::{Key, Object, State};
 
 /// Version of continue tokens.
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
@@ -41,7 +41,7 @@ pub(crate) struct Page {
     /// Metadata of the list.
     pub(crate) metadata: Value,
     /// The objects in their stored form.
-    pub(crate) objects: Vec<Arc<Value>>,
+    pub(crate) objects: Vec<Arc<Object>>,
 }
 
 /// The start of a page.

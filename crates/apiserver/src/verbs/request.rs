@@ -12,9 +12,9 @@ use crate::admission::policies::Options;
 use crate::admission::webhooks::Calls;
 use crate::failure::{Failure, Subject};
 use crate::faults::Effects;
-use crate::objects::{apply, custom, events};
+use crate::objects::{apply, custom, views};
 use crate::registry::Resource;
-use crate::storage::{Key, State};
+use crate::storage::{Key, Object, State};
 
 /// A request for a resource.
 #[derive(Clone, Copy)]
@@ -156,11 +156,7 @@ impl Request<'_> {
 
     /// Returns an object in the requested version.
     pub(crate) fn in_requested_version(&self, object: &Value) -> Value {
-        let mut object = custom::in_requested_version(self.resource, object).into_owned();
-        object["apiVersion"] = json!(self.resource.api_version());
-        object["kind"] = json!(self.resource.kind);
-        events::from_core_form(self.resource, &mut object);
-        object
+        views::whole(self.resource, object).into_owned()
     }
 
     /// Returns an object in its stored form.
@@ -172,15 +168,15 @@ impl Request<'_> {
     }
 
     /// Returns the present object before a write, in the version that is written.
-    pub(super) fn object_before_write(&self, state: &State) -> Result<Arc<Value>, Failure> {
+    pub(super) fn object_before_write(&self, state: &State) -> Result<Arc<Object>, Failure> {
         let stored = self.existing(state)?;
         Ok(match &self.resource.custom {
-            Some(_) => Arc::new(self.in_requested_version(stored)),
+            Some(_) => Arc::new(Object::new(self.in_requested_version(stored))),
             None => Arc::clone(stored),
         })
     }
 
-    pub(super) fn existing<'s>(&self, state: &'s State) -> Result<&'s Arc<Value>, Failure> {
+    pub(super) fn existing<'s>(&self, state: &'s State) -> Result<&'s Arc<Object>, Failure> {
         state
             .get(&self.resource.storage, self.namespace, self.name)
             .ok_or_else(|| Failure::not_found(&self.subject()))

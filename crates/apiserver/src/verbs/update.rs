@@ -14,7 +14,7 @@ use crate::admission::{extent, plugins, strategy};
 use crate::failure::{Cause, Failure};
 use crate::objects::apply::keep_times;
 use crate::objects::events;
-use crate::storage::{DEFINITIONS, State};
+use crate::storage::{DEFINITIONS, Object, State};
 use crate::values::fields::copy;
 use crate::values::go::whole_numbers;
 use crate::verbs::body::given_version;
@@ -111,7 +111,7 @@ impl Request<'_> {
     pub(super) fn keep(
         &self,
         state: &mut State,
-        before: &Arc<Value>,
+        before: &Arc<Object>,
         mut object: Value,
         mut warnings: Vec<String>,
     ) -> Result<Answer, Failure> {
@@ -181,7 +181,7 @@ impl Request<'_> {
         whole_numbers(&mut object);
         let stored = self.existing(state)?;
         let object = self.in_storage_version(object);
-        let is_same = object == **stored && !state.is_stored_without_defaults(&self.key());
+        let is_same = object == *stored.value() && !state.is_stored_without_defaults(&self.key());
         if is_same || self.dry_run() {
             return Ok(Answer {
                 code: 200,

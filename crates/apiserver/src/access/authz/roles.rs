@@ -47,7 +47,7 @@ pub(super) fn rules_in<'a>(
     };
     let parts = state
         .list("clusterroles.rbac.authorization.k8s.io", "")
-        .map(|(_, part)| &**part)
+        .map(|(_, part)| part.value())
         .filter(|part| part["metadata"]["name"] != role["metadata"]["name"])
         .filter(move |part| {
             let labels = &part["metadata"]["labels"];
@@ -68,7 +68,7 @@ pub(super) fn role_of<'a>(state: &'a State, binding: &Value, namespace: &str) ->
     } else {
         state.get("roles.rbac.authorization.k8s.io", namespace, name)
     };
-    found.map(|role| &**role)
+    found.map(|role| role.value())
 }
 
 fn bindings<'a>(
@@ -83,7 +83,7 @@ fn bindings<'a>(
     };
     state
         .list(resource, namespace)
-        .map(|(_, binding)| &**binding)
+        .map(|(_, binding)| binding.value())
         .filter(move |binding| {
             let subjects = binding["subjects"].as_array().into_iter().flatten();
             subjects

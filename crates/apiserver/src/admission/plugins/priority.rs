@@ -27,11 +27,11 @@ pub(super) fn admit(state: &State, attempt: &Attempt<'_>, pod: &mut Value) -> Re
         // of several default classes, the one with the lowest value counts
         state
             .list(CLASSES, "")
-            .map(|(_, class)| &**class)
+            .map(|(_, class)| class.value())
             .filter(|class| class["globalDefault"] == true)
             .min_by_key(|class| class["value"].as_i64())
     } else {
-        let class = state.get(CLASSES, "", &named).map(|class| &**class);
+        let class = state.get(CLASSES, "", &named).map(|class| class.value());
         Some(class.ok_or_else(|| {
             attempt.forbidden(&format!("no PriorityClass with name {named} was found"))
         })?)

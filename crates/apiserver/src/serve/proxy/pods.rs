@@ -12,7 +12,7 @@ use crate::storage::State;
 fn find_pod<'s>(state: &'s State, target: &Target<'_>, name: &str) -> Result<&'s Value, Failure> {
     state
         .get("pods", target.namespace, name)
-        .map(|pod| &**pod)
+        .map(|pod| pod.value())
         .ok_or_else(|| {
             Failure::not_found(&Subject {
                 group: "",
