@@ -81,8 +81,8 @@ impl Context {
     }
 
     /// Waits until the pods *stay pending*: the scheduler under test rejected each of them for a reason that matches, and knew the last change
-    /// of an NRT when it did. It did if it has rejected the pod twice since the change, or once when the change had been there for
-    /// [`KNOWN_AFTER`]. The pods must be created after the cluster was settled.
+    /// of an NRT when it did. It did if it has rejected the pod twice since the change, or once when the change had been there for three
+    /// seconds. The pods must be created after the cluster was settled.
     pub async fn stay_pending(&self, names: &[String], reason: &str) -> Result<(), StepError> {
         let expected = Regex::new(reason).map_err(|error| {
             StepError::fail(format!("the reason is not a regular expression: {error}"))
