@@ -186,13 +186,13 @@ impl Plan {
     pub fn draw(seed: u64, length: Duration, lane: Lane) -> Self {
         let milliseconds = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         let mut random = SeededRandom::new(seed);
-        let churn = draw::churn(&mut random, milliseconds);
+        let (churn, unanswered) = draw::churn(&mut random, milliseconds);
         let mut faults = Schedule::random(seed, FAULTS_PER_MINUTE, length, &draw::targets(lane));
         // a real kubelet serves its socket itself, so nobody can replace it; a real API server has no rules
         if lane == Lane::Embedded {
             faults
                 .steps
-                .extend(draw::lost_bindings(&mut random, &churn));
+                .extend(draw::lost_bindings(&mut random, &unanswered));
             faults.steps.sort_by_key(|step| step.after_milliseconds);
         } else {
             faults
@@ -241,6 +241,8 @@ impl fmt::Display for Plan {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use cluster_faults::{Fault, Step};
+
     use super::*;
 
     const MINUTES: Duration = Duration::from_mins(2);
@@ -276,6 +278,32 @@ mod tests {
         let is_first = |burst: &&(u64, &str)| burst.0 == 0;
         assert_eq!(bursts.keys().filter(is_first).count(), 1);
         assert_eq!(bursts.len(), 12);
+    }
+
+    #[test]
+    fn held_bursts_are_known_before_the_scheduler_stops_hearing_of_pods() {
+        let plan = Plan::draw(3, MINUTES, Lane::Embedded);
+        let freezes = |step: &&Step| matches!(&step.what, Disturbance::Api { rule } if rule.fault == Fault::Freeze && rule.select.verbs == ["list", "watch"]);
+        let frozen: Vec<&Step> = plan.faults.steps.iter().filter(freezes).collect();
+        assert_eq!(frozen.len(), 3, "a quarter of twelve bursts");
+        for step in frozen {
+            let from = step.after_milliseconds;
+            let waiting = |node: &str| {
+                let creations = plan.churn.iter().filter(|turn| {
+                    let job = matches!(&turn.what, Action::Create { job } if job.node.as_deref() == Some(node));
+                    job && turn.after_milliseconds < from
+                });
+                creations.count()
+            };
+            let is_opened = plan.churn.iter().any(|turn| match &turn.what {
+                Action::Cordon { node, cordoned } => {
+                    let time = from..from + step.lasting_milliseconds;
+                    !cordoned && time.contains(&turn.after_milliseconds) && waiting(node) >= 3
+                }
+                _ => false,
+            });
+            assert!(is_opened, "{step:?}");
+        }
     }
 
     #[test]

@@ -21,11 +21,24 @@ const DEPLOYMENTS: u64 = 3;
 /// How long before a burst answers to bindings are lost, and for how long, in milliseconds.
 const BINDINGS_BEFORE: u64 = 100;
 const BINDINGS_LOST: u64 = 1_500;
+/// How long the pods of some bursts wait for their node, which is cordoned, in milliseconds.
+const HELD: u64 = 1_500;
 
-/// Draws what somebody changes, sorted by time. `length` is in milliseconds.
-pub(super) fn churn(random: &mut SeededRandom, length: u64) -> Vec<Turn> {
+/// A burst during which the scheduler does not hear that its bindings were carried out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unanswered {
+    /// When its pods can be placed first, in milliseconds from the start.
+    after_milliseconds: u64,
+    /// Whether they have waited for their node until then. The scheduler knows them, so it places them even when its watch of pods stands
+    /// still, and hears nothing of its own bindings.
+    held: bool,
+}
+
+/// Draws what somebody changes, sorted by time, and the bursts with lost answers. `length` is in milliseconds.
+pub(super) fn churn(random: &mut SeededRandom, length: u64) -> (Vec<Turn>, Vec<Unanswered>) {
     let count = |per_minute: u64| (per_minute * length).div_ceil(60_000);
     let mut churn = Vec::new();
+    let mut unanswered = Vec::new();
     for number in 0..count(PODS_PER_MINUTE) {
         let after_milliseconds = random.in_range(0, length);
         let job = job(random, number);
@@ -47,13 +60,33 @@ pub(super) fn churn(random: &mut SeededRandom, length: u64) -> Vec<Turn> {
         } else {
             random.in_range(0, length)
         };
-        for job in burst(random, next) {
+        let node = node(random);
+        for job in burst(random, &node, next) {
             next = job.number + 1;
             churn.push(Turn {
                 after_milliseconds,
                 what: Action::Create { job },
             });
         }
+        // every second one, and not the first
+        if number % 2 == 0 {
+            continue;
+        }
+        let held = number % 4 == 1;
+        if held {
+            let turns = [(0, true), (HELD, false)];
+            churn.extend(turns.map(|(later, cordoned)| Turn {
+                after_milliseconds: after_milliseconds + later,
+                what: Action::Cordon {
+                    node: node.clone(),
+                    cordoned,
+                },
+            }));
+        }
+        unanswered.push(Unanswered {
+            after_milliseconds: after_milliseconds + if held { HELD } else { 0 },
+            held,
+        });
     }
     for _ in 0..count(CHANGES_PER_MINUTE) {
         let after_milliseconds = random.in_range(0, length);
@@ -64,32 +97,33 @@ pub(super) fn churn(random: &mut SeededRandom, length: u64) -> Vec<Turn> {
         });
     }
     churn.retain(|turn| turn.after_milliseconds <= length);
-    churn.sort_by_key(|turn| turn.after_milliseconds);
-    churn
+    // a node is cordoned before the pods of the same moment come
+    let is_creation = |turn: &Turn| matches!(turn.what, Action::Create { .. });
+    churn.sort_by_key(|turn| (turn.after_milliseconds, is_creation(turn)));
+    (churn, unanswered)
 }
 
 /// Draws faults during bursts: the scheduler does not hear that its bindings were carried out. Requests that are struck at random are hardly
 /// ever these.
-pub(super) fn lost_bindings(random: &mut SeededRandom, churn: &[Turn]) -> Vec<Step> {
-    let bursts = churn
-        .iter()
-        .filter(|turn| matches!(&turn.what, Action::Create { job } if job.node.is_some()));
-    let mut bursts: Vec<u64> = bursts.map(|turn| turn.after_milliseconds).collect();
-    bursts.dedup();
-    // every second one, and not the first
-    let steps = bursts.into_iter().skip(1).step_by(2).map(|at| {
-        let select = Selector {
+pub(super) fn lost_bindings(random: &mut SeededRandom, bursts: &[Unanswered]) -> Vec<Step> {
+    let steps = bursts.iter().flat_map(|burst| {
+        let binding = Selector {
             subresource: Some("binding".to_owned()),
             ..Selector::resource("", "pods")
         };
         let faults = [Fault::LoseAnswer, Fault::TimeOutAfterCommit];
         let fault = random.choose(&faults).cloned().unwrap_or(Fault::LoseAnswer);
-        let rule = Rule::new(select.user(STACK), fault).probability(0.5, random.draw());
-        Step {
-            after_milliseconds: at.saturating_sub(BINDINGS_BEFORE),
+        let lost = Rule::new(binding.user(STACK), fault).probability(0.5, random.draw());
+        let pods = Selector::resource("", "pods").verbs(&["list", "watch"]);
+        let frozen = burst
+            .held
+            .then(|| Rule::new(pods.user(STACK), Fault::Freeze));
+        let rules = std::iter::once(lost).chain(frozen);
+        rules.map(|rule| Step {
+            after_milliseconds: burst.after_milliseconds.saturating_sub(BINDINGS_BEFORE),
             lasting_milliseconds: BINDINGS_LOST,
             what: Disturbance::Api { rule },
-        }
+        })
     });
     steps.collect()
 }
@@ -116,8 +150,7 @@ fn job(random: &mut SeededRandom, number: u64) -> Job {
 }
 
 /// Returns three or four pods for one node, numbered from `first` on.
-fn burst(random: &mut SeededRandom, first: u64) -> Vec<Job> {
-    let node = node(random);
+fn burst(random: &mut SeededRandom, node: &str, first: u64) -> Vec<Job> {
     let count = random.in_range(3, 4);
     let mut job = |number| Job {
         number,
@@ -126,7 +159,7 @@ fn burst(random: &mut SeededRandom, first: u64) -> Vec<Job> {
         containers: 1,
         lifetime_milliseconds: random.in_range(1_000, 4_000),
         urgent: false,
-        node: Some(node.clone()),
+        node: Some(node.to_owned()),
     };
     (first..first + count).map(&mut job).collect()
 }
