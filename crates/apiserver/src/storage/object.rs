@@ -14,7 +14,7 @@ pub(crate) struct Object {
 }
 
 /// An object as JSON.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Text {
     bytes: Bytes,
     /// Where the fields after `apiVersion` and `kind` begin.
@@ -59,43 +59,34 @@ impl Deref for Object {
     }
 }
 
-impl From<Value> for Object {
-    fn from(value: Value) -> Self {
-        Self::new(value)
-    }
-}
-
 fn encode(value: &Value) -> Text {
-    let Some(fields) = value.as_object() else {
-        return Text {
-            bytes: Bytes::from(value.to_string()),
-            rest: 0,
-        };
-    };
-    let is_head = |name: &str| ["apiVersion", "kind"].contains(&name);
-    let (head, others): (Vec<_>, Vec<_>) = fields.iter().partition(|(name, _)| is_head(name));
+    let fields = value.as_object().into_iter().flatten();
+    let (head, others): (Vec<_>, Vec<_>) =
+        fields.partition(|(name, _)| ["apiVersion", "kind"].contains(&name.as_str()));
     let mut text = vec![b'{'];
-    let mut rest = text.len();
-    for (index, (name, field)) in head.iter().chain(&others).enumerate() {
-        if index > 0 {
-            text.push(b',');
-        }
-        if index == head.len() {
-            rest = text.len();
-        }
-        // writing to memory cannot fail, and the keys of a `Value` are texts
-        let _ = serde_json::to_writer(&mut text, name);
-        text.push(b':');
-        let _ = serde_json::to_writer(&mut text, field);
+    write_fields(&head, &mut text);
+    if !head.is_empty() && !others.is_empty() {
+        text.push(b',');
     }
-    if others.is_empty() {
-        rest = text.len();
-    }
+    let rest = text.len();
+    write_fields(&others, &mut text);
     text.push(b'}');
     text.shrink_to_fit();
     Text {
         bytes: Bytes::from(text),
         rest,
+    }
+}
+
+fn write_fields(fields: &[(&String, &Value)], text: &mut Vec<u8>) {
+    for (index, (name, field)) in fields.iter().enumerate() {
+        if index > 0 {
+            text.push(b',');
+        }
+        // writing to memory cannot fail, and the keys of a `Value` are texts
+        let _ = serde_json::to_writer(&mut *text, name);
+        text.push(b':');
+        let _ = serde_json::to_writer(&mut *text, field);
     }
 }
 

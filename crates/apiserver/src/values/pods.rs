@@ -39,6 +39,11 @@ fn list<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
     spec[field].as_array().into_iter().flatten()
 }
 
+/// Returns all containers.
+pub(crate) fn all_containers(spec: &Value) -> impl Iterator<Item = &Value> {
+    CONTAINERS.into_iter().flat_map(|field| list(spec, field))
+}
+
 /// Returns the init containers and the containers.
 pub(crate) fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
     list(spec, "initContainers").chain(list(spec, "containers"))

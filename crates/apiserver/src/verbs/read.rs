@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::request::{Answer, Request};
 use crate::failure::{Cause, Failure, Subject};
 use crate::objects::selectors::{FieldSelector, LabelSelector};
+use crate::objects::views::View;
 use crate::storage::{Key, Object, State};
 
 /// Version of continue tokens.
@@ -195,10 +196,9 @@ impl Request<'_> {
                 item.remove("kind");
             }
         }
-        Ok(Answer::ok(json!({
-            "kind": self.resource.list_kind, "apiVersion": self.resource.api_version(),
-            "metadata": page.metadata, "items": items,
-        })))
+        let mut list = View::Whole.list(self.resource, &page.metadata).fields;
+        list["items"] = items.into();
+        Ok(Answer::ok(list))
     }
 
     /// Returns the objects of a page, without copying them, and the metadata of the list.

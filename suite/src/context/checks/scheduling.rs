@@ -116,9 +116,10 @@ impl Context {
                 );
             }
             let nodes = self.topologies().await?;
-            let known = since.take();
-            let known = known.filter(|known| difference(&known.nodes, &nodes).is_none());
-            let unchanged = since.insert(known.unwrap_or_else(|| Unchanged {
+            let same = since
+                .take()
+                .filter(|since| difference(&since.nodes, &nodes).is_none());
+            let unchanged = since.insert(same.unwrap_or_else(|| Unchanged {
                 attempts: attempts.clone(),
                 ..Unchanged::new(nodes)
             }));

@@ -6,7 +6,7 @@ use super::attributes::Attributes;
 use super::roles::rule_allows;
 use crate::access::identity::User;
 use crate::storage::State;
-use crate::values::pods::CONTAINERS;
+use crate::values::pods::all_containers;
 
 /// Group and user name prefix of kubelets.
 const GROUP: &str = "system:nodes";
@@ -225,16 +225,13 @@ fn refers_to(spec: &Value, resource: &str, name: &str) -> bool {
             .iter()
             .any(|secret| secret["name"] == name);
     let in_containers = || {
-        CONTAINERS
-            .into_iter()
-            .flat_map(|containers| list(spec, containers))
-            .any(|container| {
-                let env = list(&container, "env");
-                let all = list(&container, "envFrom");
-                env.iter()
-                    .any(|variable| variable["valueFrom"][key]["name"] == name)
-                    || all.iter().any(|source| source[from]["name"] == name)
-            })
+        all_containers(spec).any(|container| {
+            let env = list(container, "env");
+            let all = list(container, "envFrom");
+            env.iter()
+                .any(|variable| variable["valueFrom"][key]["name"] == name)
+                || all.iter().any(|source| source[from]["name"] == name)
+        })
     };
     in_volumes || pulls || !key.is_empty() && in_containers()
 }

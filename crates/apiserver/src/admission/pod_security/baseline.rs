@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::parts::{
-    PodParts, Setters, Violation, all, list, name, named, plural, quoted, subject, texts, violation,
+    PodParts, Setters, Violation, list, name, named, plural, quoted, subject, texts, violation,
 };
 use crate::values::annotations::{LOCAL, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD};
 use crate::values::app_armor;
+use crate::values::pods::all_containers;
 
 /// Capabilities that the baseline lets containers add.
 const CAPABILITIES: [&str; 13] = [
@@ -305,8 +306,8 @@ pub(super) fn seccomp_of_baseline(pod: PodParts<'_>, minor: u32) -> Option<Viola
     if minor >= 19 {
         return wrong_seccomp_fields(pod.spec);
     }
-    let of_containers =
-        all(pod.spec).map(|container| format!("{SECCOMP_OF_CONTAINER}{}", name(container)));
+    let of_containers = all_containers(pod.spec)
+        .map(|container| format!("{SECCOMP_OF_CONTAINER}{}", name(container)));
     let keys = std::iter::once(SECCOMP_OF_POD.to_owned()).chain(of_containers);
     let forbidden: BTreeSet<String> = keys
         .filter_map(|key| {

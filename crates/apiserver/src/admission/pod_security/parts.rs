@@ -4,14 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::values::pods::CONTAINERS;
-
-/// Returns all containers of a pod, in the order in which violations name them.
-pub(super) fn all(spec: &Value) -> impl Iterator<Item = &Value> {
-    CONTAINERS
-        .into_iter()
-        .flat_map(|list| spec[list].as_array().into_iter().flatten())
-}
+use crate::values::pods::all_containers;
 
 pub(super) fn name(container: &Value) -> String {
     container["name"].as_str().unwrap_or_default().to_owned()
@@ -19,7 +12,7 @@ pub(super) fn name(container: &Value) -> String {
 
 /// Returns the names of the containers that meet a condition.
 pub(super) fn named(spec: &Value, meets: impl FnMut(&&Value) -> bool) -> Vec<String> {
-    all(spec).filter(meets).map(name).collect()
+    all_containers(spec).filter(meets).map(name).collect()
 }
 
 /// Returns `one` or `many`, by the number.
@@ -55,7 +48,7 @@ impl Setters {
             found.pod = true;
             found.values.insert(value);
         }
-        for container in all(spec) {
+        for container in all_containers(spec) {
             if let Some(value) = wrong(&container["securityContext"]) {
                 found.containers.push(name(container));
                 found.values.insert(value);

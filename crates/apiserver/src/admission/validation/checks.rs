@@ -4,16 +4,25 @@ use serde_json::{Value, json};
 
 use super::names;
 use crate::failure::Cause;
+use crate::values::pods::CONTAINERS;
 use crate::values::quantity;
 
 /// Returns the items of a list with their paths.
 pub(super) fn indexed<'a>(
     list: &'a Value,
     path: &str,
-) -> impl Iterator<Item = (String, &'a Value)> {
+) -> impl Iterator<Item = (String, &'a Value)> + use<'a> {
     let path = path.to_owned();
     let list = list.as_array().into_iter().flatten().enumerate();
     list.map(move |(index, item)| (format!("{path}[{index}]"), item))
+}
+
+/// Returns all containers of a pod's specification, which is at `path`, with their paths.
+pub(super) fn containers<'a>(spec: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
+    let lists = CONTAINERS.into_iter();
+    lists
+        .flat_map(|list| indexed(&spec[list], &format!("{path}.{list}")))
+        .collect()
 }
 
 /// Returns a text; empty for anything else.

@@ -12,6 +12,9 @@ use crate::failure::Cause;
 use crate::schema::Node;
 use crate::values::go::go_quoted;
 
+/// Most compiled patterns that are kept: definitions come and go, and each may bring its own.
+const MOST_PATTERNS: usize = 1_024;
+
 /// Checks that a value is one of those that are listed.
 pub(super) fn enumerated(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     let allowed = schema.keyword("enum").and_then(Value::as_array);
@@ -80,9 +83,6 @@ pub(super) fn string(schema: Node<'_>, text: &str, path: &str, causes: &mut Vec<
         causes.push(Cause::of_type(path, &value, &detail));
     }
 }
-
-/// Most compiled patterns that are kept: definitions come and go, and each may bring its own.
-const MOST_PATTERNS: usize = 1_024;
 
 /// Returns whether a text matches a pattern; a pattern that is not valid matches nothing.
 fn matches(pattern: &str, text: &str) -> bool {

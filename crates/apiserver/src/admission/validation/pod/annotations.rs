@@ -4,12 +4,12 @@
 
 use serde_json::{Value, json};
 
-use super::super::checks::{indexed, text};
+use super::super::checks::{containers, text};
 use super::super::volumes;
 use crate::failure::Cause;
 use crate::values::annotations::{LOCAL, MIRROR, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD};
 use crate::values::app_armor;
-use crate::values::pods::CONTAINERS;
+use crate::values::pods::all_containers;
 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
@@ -84,8 +84,7 @@ fn values(
             continue;
         };
         let at = format!("{path}[{name}]");
-        let mut containers = CONTAINERS.iter().flat_map(|list| indexed(&spec[list], ""));
-        if !containers.any(|(_, known)| known["name"] == container) {
+        if !all_containers(spec).any(|known| known["name"] == container) {
             causes.push(Cause::invalid(
                 &*at,
                 &json!(container),
@@ -109,10 +108,7 @@ pub(in super::super) fn agree(
     if spec["os"]["name"] == "windows" {
         return;
     }
-    let containers = CONTAINERS
-        .iter()
-        .flat_map(|list| indexed(&spec[list], &format!("{path}.{list}")).collect::<Vec<_>>());
-    for (at, container) in containers {
+    for (at, container) in containers(spec, path) {
         let own = &container["securityContext"]["appArmorProfile"];
         let field = if own.is_null() {
             &spec["securityContext"]["appArmorProfile"]

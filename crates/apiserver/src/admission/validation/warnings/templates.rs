@@ -6,12 +6,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
-use super::super::checks::{indexed, text};
+use super::super::checks::{containers, indexed, text};
 use super::super::names;
 use super::{Warnings, old_label, storage};
 use crate::values::annotations::{SECCOMP_OF_CONTAINER, SECCOMP_OF_POD};
 use crate::values::app_armor;
-use crate::values::pods::CONTAINERS;
 
 /// Annotations that have no effect any more.
 const OLD_ANNOTATIONS: [(&str, &str); 3] = [
@@ -28,7 +27,7 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
         "non-functional in v1.11+; use the \"sysctls\" field instead",
     ),
 ];
-/// Annotation with the seccomp profile of a pod, and the beginning of that with a container's. They have no effect any more.
+/// What the annotations with seccomp profiles are.
 const OLD_SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
 /// Types of volumes that are deprecated.
 const OLD_VOLUMES: [(&str, &str); 9] = [
@@ -84,10 +83,7 @@ pub(super) fn check(template: &Value, prefix: &str, warnings: &mut Warnings) {
         let at = format!("{path}.overhead[{name}]");
         warnings.fraction(&spec["overhead"][name], &at);
     }
-    let containers: Vec<(String, &Value)> = CONTAINERS
-        .into_iter()
-        .flat_map(|list| indexed(&spec[list], &format!("{path}.{list}")).collect::<Vec<_>>())
-        .collect();
+    let containers = containers(spec, &path);
     let profiles = |name: &str, context: &Value| {
         let is_there = !template["metadata"]["annotations"][name].is_null();
         is_there && context["seccompProfile"].is_null()
