@@ -21,6 +21,10 @@ const VOLATILE: [&str; 4] = [
     "/ComponentStatus",
 ];
 
+/// User of the kubeconfig that the deployer gets. Controllers of the cluster read and write the same objects: a fault that is meant for the
+/// deployer names its user.
+pub(crate) const USER: &str = "admin";
+
 pub(crate) struct TestCluster {
     pub(crate) inner: lane::Cluster,
     _dir: TempDir,

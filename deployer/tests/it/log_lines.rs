@@ -4,7 +4,7 @@ use cluster_faults::{Fault, Rule, Selector};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::api::{Api, DeleteParams};
 
-use crate::cluster::{TestCluster, all_objects, assert_same};
+use crate::cluster::{TestCluster, USER, all_objects, assert_same};
 use crate::deployment::run;
 
 const DEFINITION: &str = "noderesourcetopologies.topology.node.k8s.io";
@@ -27,12 +27,14 @@ fn assert_line(log: &[String], start: &str) {
     assert!(has, "{start} in {log:#?}");
 }
 
-/// Strikes one request for an object of the exporters, after some that pass.
+/// Strikes one request of the deployer for an object of the exporters, after some of its requests that pass.
 fn fails(verb: &str, group: &str, resource: &str, name: &str, pass: u64) -> Rule {
     let request = Selector {
         name: (!name.is_empty()).then(|| name.to_owned()),
         subresource: Some(String::new()),
-        ..Selector::resource(group, resource).verbs(&[verb])
+        ..Selector::resource(group, resource)
+            .verbs(&[verb])
+            .user(USER)
     };
     Rule::new(request, Fault::InternalError).skip(pass).times(1)
 }

@@ -3,7 +3,7 @@
 use cluster_faults::{Fault, Rule, Selector};
 use rstest::rstest;
 
-use crate::cluster::{TestCluster, all_objects, assert_same};
+use crate::cluster::{TestCluster, USER, all_objects, assert_same};
 use crate::deployment::run;
 
 const ROLES: &str = "rbac.authorization.k8s.io";
@@ -37,7 +37,9 @@ async fn what_is_not_answered_is_done_and_told_all_the_same(#[case] fault: Fault
     let lost = |verb: &str, group: &str, resource: &str, skip: u64| {
         let request = Selector {
             subresource: Some(String::new()),
-            ..Selector::resource(group, resource).verbs(&[verb])
+            ..Selector::resource(group, resource)
+                .verbs(&[verb])
+                .user(USER)
         };
         let rule = Rule::new(request, fault.clone()).times(1).skip(skip);
         (faults.add(rule), format!("{verb} {resource}"))

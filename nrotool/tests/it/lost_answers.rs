@@ -26,7 +26,9 @@ async fn metrics_are_read_and_their_account_goes_although_answers_are_lost() {
     for (verb, group, resource, fault) in LOST {
         let request = Selector {
             subresource: Some(String::new()),
-            ..Selector::resource(group, resource).verbs(&[verb])
+            ..Selector::resource(group, resource)
+                .verbs(&[verb])
+                .user("admin")
         };
         let lost = faults.add(Rule::new(request, fault).times(1));
         let files = stack.gather(&format!("{verb}-{resource}"), &[]).await;
