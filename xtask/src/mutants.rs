@@ -29,6 +29,8 @@ use tree::Tree;
 
 /// The page of the results.
 const PAGE: &str = "docs/mutants.md";
+/// The file of the results.
+const RESULTS: &str = "xtask/mutants/results.jsonl";
 
 /// Which mutants are run, and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -52,13 +54,13 @@ pub(crate) struct Args {
     /// Run only the scenarios of tier 0
     #[arg(long)]
     tier0: bool,
-    /// Do not run again what has a result on the same sources
+    /// Do not run again what has a result, be it of sources before the latest changes
     #[arg(long)]
     resume: bool,
     /// How many mutants are judged at the same time, each on a cluster of its own
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=8))]
     jobs: u8,
-    /// Run none; write docs/mutants.md from the latest results
+    /// Run none; write docs/mutants.md from the latest results, and forget all others
     #[arg(long, conflicts_with_all = ["filters", "list", "check", "compile_only", "tier0", "resume"])]
     table: bool,
 }
@@ -131,8 +133,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let dir = cargo::target_dir()?.join("mutants");
     std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-    let mut results = Results::read(&dir.join("results.jsonl"));
+    let mut results = Results::read(&root.join(RESULTS));
     if args.table {
+        results.keep_latest(&mutants)?;
         return write_table(&root, &mutants, &results);
     }
     let tree = Tree::prepare(&root, &dir, args.jobs)?;
@@ -150,7 +153,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let stages = args.stages();
     let records = selected
         .iter()
-        .map(|mutant| (*mutant, results.on(Some(mutant), tree.digest())));
+        .map(|mutant| (*mutant, results.latest(mutant)));
     let totals = Totals::of(records, stages);
     conclude(&totals, args)
 }

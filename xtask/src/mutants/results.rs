@@ -1,4 +1,6 @@
-//! What became of the mutants: a file with one JSON object a line, each written when a mutant is over.
+//! What became of the mutants: a file with one JSON object a line, each written when a run of the suite is over.
+//!
+//! The file is committed, because a whole run takes hours: it may stop and go on later, on another machine, too.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -87,11 +89,10 @@ impl Results {
         }
     }
 
-    /// Returns the latest record of a mutant, or of the control run, on these sources.
-    pub(crate) fn on(&self, mutant: Option<&Mutant>, tree: &str) -> Option<&Record> {
-        let digest = digest(mutant);
+    /// Returns the latest record of the control run on these sources.
+    pub(crate) fn control(&self, tree: &str) -> Option<&Record> {
         let mut latest = self.records.iter().rev();
-        latest.find(|record| record.mutant == digest && record.tree == tree)
+        latest.find(|record| record.mutant == NO_EDIT && record.tree == tree)
     }
 
     /// Returns the latest record of a mutant, whatever sources it was on.
@@ -99,6 +100,24 @@ impl Results {
         let digest = mutant.digest();
         let mut latest = self.records.iter().rev();
         latest.find(|record| record.mutant == digest)
+    }
+
+    /// Keeps only the latest record of each of these mutants, in their order, on disk, too.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written.
+    pub(crate) fn keep_latest(&mut self, mutants: &[Mutant]) -> anyhow::Result<()> {
+        let latest = mutants.iter().filter_map(|mutant| self.latest(mutant));
+        self.records = latest.cloned().collect();
+        let what = || format!("writing {}", self.path.display());
+        let mut text = String::new();
+        for record in &self.records {
+            text.push_str(&serde_json::to_string(record).with_context(what)?);
+            text.push('\n');
+        }
+        let draft = self.path.with_extension("new");
+        std::fs::write(&draft, text).with_context(what)?;
+        std::fs::rename(&draft, &self.path).with_context(what)
     }
 
     /// Adds a record, on disk, too.
@@ -220,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_found_by_its_edit_and_its_sources_after_a_restart() {
+    fn a_record_is_found_by_its_edit_after_a_restart() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("results.jsonl");
         let a = mutant("exporter/a");
@@ -234,11 +253,31 @@ mod tests {
         text.push_str("{\"name\":");
         std::fs::write(&path, text).expect("file");
         let results = Results::read(&path);
-        assert_eq!(results.on(Some(&a), "tree"), Some(&second));
-        assert_eq!(results.on(Some(&a), "other"), None);
-        assert_eq!(results.on(None, "tree"), None);
         assert_eq!(results.latest(&a), Some(&second));
         assert_eq!(results.latest(&mutant("exporter/b")), None);
+    }
+
+    #[test]
+    fn the_latest_records_of_the_mutants_that_there_are_stay_and_no_others() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("results.jsonl");
+        let [a, b, gone] = ["a", "b", "gone"].map(mutant);
+        let latest = record(&a, vec![seen(Stage::Tier0, &["tmpol/x"])]);
+        let of_b = record(&b, vec![seen(Stage::Tier0, &[])]);
+        let mut results = Results::read(&path);
+        for record in [
+            Record::new(None, "tree"),
+            of_b.clone(),
+            record(&gone, vec![]),
+            record(&a, vec![]),
+            latest.clone(),
+        ] {
+            results.add(record).expect("written");
+        }
+        assert!(results.control("tree").is_some());
+        assert!(results.control("other").is_none());
+        results.keep_latest(&[a, b]).expect("written");
+        assert_eq!(Results::read(&path).records, [latest, of_b]);
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(crate) struct Runner<'a> {
     pub(crate) runs: &'a Path,
     /// The parts of the catalogue to run.
     pub(crate) stages: &'a [Stage],
-    /// Whether what has a result on the same sources is not run again.
+    /// Whether what has a result is not run again.
     pub(crate) resume: bool,
     /// How many mutants are judged at the same time.
     pub(crate) jobs: u8,
@@ -161,11 +161,19 @@ impl Runner<'_> {
 
     /// Returns the record of a mutant, or of the control run, that this run goes on with.
     fn record(&self, mutant: Option<&Mutant>, results: &Results) -> Record {
-        let former = results.on(mutant, self.tree.digest());
-        former
+        let tree = self.tree.digest();
+        let former = match mutant {
+            None => results.control(tree),
+            Some(mutant) => results.latest(mutant),
+        };
+        let mut record = former
             .filter(|_| self.resume)
             .cloned()
-            .unwrap_or_else(|| Record::new(mutant, self.tree.digest()))
+            .unwrap_or_else(|| Record::new(mutant, tree));
+        if self.is_open(&record) {
+            tree.clone_into(&mut record.tree);
+        }
+        record
     }
 
     fn is_open(&self, record: &Record) -> bool {
