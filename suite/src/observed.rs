@@ -10,6 +10,8 @@ use thiserror::Error;
 use crate::resources::{Resources, is_native};
 use crate::step::StepError;
 
+pub mod form;
+
 /// Topology manager scope of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {

@@ -68,7 +68,7 @@ pub(crate) struct Args {
 impl Args {
     fn stages(&self) -> &'static [Stage] {
         if self.tier0 {
-            &[Stage::Tier0]
+            &Stage::OF_TIER0
         } else {
             &Stage::ALL
         }

@@ -10,6 +10,7 @@ mod status;
 
 use api::operator::v1::NodeGroup;
 use serde_json::json;
+pub(super) use status::groups_are_reported;
 
 use crate::context::Context;
 use crate::needs::Need;
@@ -36,7 +37,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         scenario(
             "config/nodegroup-config-status",
             &[],
-            body(|ctx| Box::pin(status::groups_are_reported(ctx))),
+            body(|ctx| Box::pin(groups_are_reported(ctx))),
         ),
         scenario(
             "config/related-objects",

@@ -30,7 +30,7 @@ use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::attributes::nrt_attributes;
 use crate::scenarios::registry::scenario;
-use crate::scenarios::steps;
+use crate::scenarios::{config, steps};
 use crate::step::StepError;
 
 const UPGRADE: &[Need] = &[Need::OpenShift];
@@ -91,6 +91,7 @@ async fn resource_brings_exporters(ctx: &Context) -> Result<(), StepError> {
         ctx.operands_rolled_out().await
     })
     .await?;
+    config::groups_are_reported(ctx).await?;
     ctx.step("the kinds are defined", async {
         let definitions = Api::<CustomResourceDefinition>::all(ctx.client());
         let nrts = format!("{}.{}", nrt::PLURAL, nrt::GROUP);

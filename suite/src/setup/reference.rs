@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::nrt::v1alpha2::NodeResourceTopology;
 use fixtures::machines::SAMPLE_DEVICES;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams};
@@ -13,7 +14,7 @@ use super::{Options, infra};
 use crate::context::topologies;
 use crate::facts::{Facts, allocatable, missing_in_status};
 use crate::machine_pools;
-use crate::observed::NodeTopology;
+use crate::observed::{NodeTopology, form};
 use crate::recorder::{PollResult, Recorder};
 use crate::resources::{DeviceNames, Resources};
 use crate::step::StepError;
@@ -115,6 +116,12 @@ pub(super) async fn take(
         })
         .await?;
     recorder
+        .step(
+            "the NRTs have all that the original requires of them",
+            complete(client),
+        )
+        .await?;
+    recorder
         .step("the reference state is taken", async {
             let what = "every node's status has its devices and every published fingerprint is that of the API's pods";
             let reference = recorder
@@ -129,6 +136,19 @@ pub(super) async fn take(
             Ok(reference)
         })
         .await
+}
+
+/// Checks that no NRT lacks what readers rely on.
+async fn complete(client: &Client) -> Result<(), StepError> {
+    let objects = Api::<NodeResourceTopology>::all(client.clone());
+    let objects = objects.list(&ListParams::default()).await?.items;
+    let flaw = objects
+        .iter()
+        .find_map(|object| Some((object.name_any(), form::flaw(object)?)));
+    match flaw {
+        None => Ok(()),
+        Some((name, flaw)) => Err(StepError::fail(format!("the NRT of {name} {flaw}"))),
+    }
 }
 
 /// Returns the reference, if it can be taken now.

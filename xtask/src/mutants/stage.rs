@@ -25,10 +25,14 @@ const VARIABLES: [&str; 4] = ["KUBECONFIG", "NUMARESOURCES_", "KUBEBUILDER_ASSET
 
 /// A part of the catalogue, in the order in which they run: a mutant that one catches does not meet the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Stage {
     /// The scenarios of tier 0.
+    #[serde(rename = "tier0")]
     Tier0,
+    /// Those of tier 0 that do more on OpenShift, or run only there.
+    #[serde(rename = "tier0-openshift")]
+    Tier0Openshift,
     /// All others.
     Others,
     /// What needs OpenShift.
@@ -36,12 +40,19 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    pub(crate) const ALL: [Self; 3] = [Self::Tier0, Self::Others, Self::Openshift];
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Tier0,
+        Self::Tier0Openshift,
+        Self::Others,
+        Self::Openshift,
+    ];
+    pub(crate) const OF_TIER0: [Self; 2] = [Self::Tier0, Self::Tier0Openshift];
 
     /// Returns the name for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Tier0 => "tier 0",
+            Self::Tier0Openshift => "tier 0 on OpenShift",
             Self::Others => "the others",
             Self::Openshift => "OpenShift",
         }
@@ -50,6 +61,7 @@ impl Stage {
     fn directory(self) -> &'static str {
         match self {
             Self::Tier0 => "tier0",
+            Self::Tier0Openshift => "tier0-openshift",
             Self::Others => "others",
             Self::Openshift => "openshift",
         }
@@ -59,7 +71,9 @@ impl Stage {
     fn cluster(self) -> &'static [&'static str] {
         match self {
             Self::Tier0 | Self::Others => &[],
-            Self::Openshift => &["--flavour", "openshift", "--schedulable-control-plane"],
+            Self::Tier0Openshift | Self::Openshift => {
+                &["--flavour", "openshift", "--schedulable-control-plane"]
+            }
         }
     }
 
@@ -67,6 +81,7 @@ impl Stage {
     fn selection(self) -> &'static [&'static str] {
         match self {
             Self::Tier0 => &["--label", "tier0"],
+            Self::Tier0Openshift => &["--label", "tier0", "--focus", "^(config|install|tls)/"],
             Self::Others => &["--label", "!tier0"],
             Self::Openshift => &["--focus", "^(config|tls|upgrade)/"],
         }
@@ -85,7 +100,7 @@ impl Stage {
     /// Returns the time after which a run hangs: several times what a run takes in which nothing fails.
     fn limit(self) -> Duration {
         match self {
-            Self::Tier0 => Duration::from_mins(20),
+            Self::Tier0 | Self::Tier0Openshift => Duration::from_mins(20),
             Self::Others | Self::Openshift => Duration::from_hours(1),
         }
     }

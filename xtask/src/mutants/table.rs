@@ -13,7 +13,7 @@ const INTRODUCTION: &str = "\
 # Mutants
 
 Deliberate faults in the exporter, the scheduler and the operator, and the scenarios that noticed each. A mutant is one edit of one file (`xtask/mutants/`) in a build of its own; the suite and the cluster that it brings up
-have none. Scenarios of tier 0 run first; the others run where these notice nothing, then those that need OpenShift. A run stops once five scenarios have failed, so there may be more that would notice. `set-up` is the
+have none. Scenarios of tier 0 run first, some of them on OpenShift, too; the others run where these notice nothing, then those that need OpenShift. A run stops once five scenarios have failed, so there may be more that would notice. `set-up` is the
 suite's proof, before its first scenario, that the stack works; `stack` means that a program of the stack does not stay up, `skips` that scenarios are skipped that should run.
 
 The idea of a fault comes from what is known of the original (*reference*, `docs/reference`), from a bug of this project that is mended (*mended*), or from a review (*feared*).
@@ -114,7 +114,7 @@ mod tests {
         });
         let mut record = Record::new(Some(mutant), "0123");
         record.seen = seen.to_vec();
-        record.seen[1].failed = failed.iter().map(|id| (*id).to_owned()).collect();
+        record.seen[2].failed = failed.iter().map(|id| (*id).to_owned()).collect();
         record
     }
 

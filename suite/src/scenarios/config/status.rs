@@ -13,7 +13,7 @@ use crate::recorder::PollResult;
 use crate::scenarios::steps;
 use crate::step::StepError;
 
-pub(super) async fn groups_are_reported(ctx: &Context) -> Result<(), StepError> {
+pub(in crate::scenarios) async fn groups_are_reported(ctx: &Context) -> Result<(), StepError> {
     ctx.step(
         "the status has each node group as it is in force",
         reported(ctx),

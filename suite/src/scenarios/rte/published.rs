@@ -13,7 +13,7 @@ use super::NEEDS;
 use crate::context::Context;
 use crate::context::padding::NUMACELL;
 use crate::facts::allocatable;
-use crate::observed::{NodeTopology, Zone, zones_difference};
+use crate::observed::{NodeTopology, Zone, form, zones_difference};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
@@ -272,7 +272,7 @@ async fn object_is_valid(ctx: &Context) -> Result<(), StepError> {
     for object in ctx.step("there are NRTs", objects(ctx)).await? {
         let name = object.name_any();
         ctx.step(format!("the NRT of {name} is valid"), async {
-            match flaw(&object) {
+            match form::flaw(&object) {
                 None => Ok(()),
                 Some(flaw) => Err(StepError::fail(format!("the NRT of {name} {flaw}"))),
             }
@@ -280,52 +280,6 @@ async fn object_is_valid(ctx: &Context) -> Result<(), StepError> {
         .await?;
     }
     Ok(())
-}
-
-/// Returns the first deviation from the required form.
-fn flaw(object: &NodeResourceTopology) -> Option<String> {
-    if !object.topology_policies.is_empty() {
-        return Some("has topologyPolicies, which are deprecated".to_owned());
-    }
-    for name in [
-        attributes::TOPOLOGY_MANAGER_POLICY,
-        attributes::TOPOLOGY_MANAGER_SCOPE,
-    ] {
-        let found = object
-            .attributes
-            .iter()
-            .find(|attribute| attribute.name == name);
-        if found.is_none_or(|attribute| attribute.value.is_empty()) {
-            return Some(format!("has no attribute {name}"));
-        }
-    }
-    let node = match NodeTopology::read(object) {
-        Ok(node) => node,
-        Err(error) => return Some(format!("is not readable: {error}")),
-    };
-    if node.zones.is_empty() {
-        return Some("has no zones".to_owned());
-    }
-    let zones = object.zones.iter().filter(|zone| zone.zone_type == "Node");
-    for zone in zones {
-        if zone.costs.is_empty() {
-            return Some(format!("has a zone {} without costs", zone.name));
-        }
-    }
-    for zone in &node.zones {
-        if !zone.resources.contains_key("cpu") {
-            return Some(format!("has a zone {} without CPUs", zone.name));
-        }
-        for (resource, amounts) in &zone.resources {
-            if amounts.available < 0 || amounts.capacity < amounts.available {
-                return Some(format!(
-                    "has {resource} of {} available {} of {} (thousandths)",
-                    zone.name, amounts.available, amounts.capacity
-                ));
-            }
-        }
-    }
-    None
 }
 
 /// Checks that a pod takes CPUs from a zone, or from none.
