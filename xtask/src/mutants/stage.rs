@@ -20,6 +20,8 @@ const ENOUGH: usize = 5;
 const LOOK: Duration = Duration::from_secs(2);
 /// How long a run that was asked to stop has for its tear-down.
 const GRACE: Duration = Duration::from_mins(2);
+/// What the time limits of the suite are multiplied with. Nothing on an embedded cluster takes a fifth of them.
+const DEADLINES: &str = "0.4";
 /// Variables that the suite reads; none of the caller's is meant for these runs.
 const VARIABLES: [&str; 4] = ["KUBECONFIG", "NUMARESOURCES_", "KUBEBUILDER_ASSETS", "E2E_"];
 
@@ -204,13 +206,9 @@ impl Trial<'_> {
         }
         command
             // a scenario that a fault has skipped is red in CI, too
-            .args([
-                "--cluster",
-                "embedded",
-                "--strict-skips",
-                "--no-color",
-                "--bin-dir",
-            ])
+            .args(["--cluster", "embedded", "--strict-skips", "--no-color"])
+            // a fault that lets a wait run out costs minutes; the run without a fault has the same limits
+            .args(["--deadline-factor", DEADLINES, "--bin-dir"])
             .arg(self.bin_dir)
             .arg("--artifacts")
             .arg(dir)
