@@ -33,11 +33,12 @@ pub(crate) fn render<'a>(
     // writing to a text does not fail
     let _ = write!(
         page,
-        "\n| | mutants | share |\n|---|---|---|\n| caught by tier 0 | {} | {} |\n| caught by the catalogue | {} | {} |\n| all | {} | |\n\n",
+        "\n| | mutants | share |\n|---|---|---|\n| caught by tier 0 | {} | {} |\n| caught by the catalogue | {} | {} |\n| not run to the end | {} | |\n| all | {} | |\n\n",
         totals.by_tier0,
         share(totals.by_tier0, totals.all),
         totals.by_any,
         share(totals.by_any, totals.all),
+        totals.open.len(),
         totals.all
     );
     let trees: Vec<String> = trees.iter().map(|tree| format!("`{tree}`")).collect();
@@ -69,9 +70,17 @@ fn share(part: usize, all: usize) -> String {
 
 /// Returns what noticed a mutant, or why nothing did.
 fn caught_by(mutant: &Mutant, record: Option<&Record>) -> String {
-    let Some(record) = record.filter(|record| record.left(&Stage::ALL).is_empty()) else {
-        return "not run to the end".to_owned();
+    let Some(record) = record else {
+        return "not run yet".to_owned();
     };
+    let left: Vec<&str> = record
+        .left(&Stage::ALL)
+        .into_iter()
+        .map(Stage::name)
+        .collect();
+    if !left.is_empty() {
+        return format!("nothing so far; not run yet: {}", left.join(", "));
+    }
     match (record.caught(), &mutant.explained) {
         (Some(seen), _) => {
             let failed: Vec<String> = seen.failed.iter().map(|id| format!("`{id}`")).collect();
@@ -133,14 +142,19 @@ mod tests {
             })
             .collect();
         all.push((mutant("exporter/d", None), None));
+        let unfinished = mutant("exporter/e", None);
+        let mut half = record(&unfinished, &[]);
+        half.seen.truncate(2);
+        all.push((unfinished, Some(half)));
         let page = render(all.iter().map(|(mutant, record)| (mutant, record.as_ref())));
         for expected in [
-            "| caught by the catalogue | 1 | 25 % |\n| all | 4 | |\n",
+            "| caught by the catalogue | 1 | 20 % |\n| not run to the end | 2 | |\n| all | 5 | |\n",
             "the digest `0123`.",
             "| `exporter/a` | reference | Pods wait \\| forever. | the others: `tmpol/x`, `tmpol/y` |\n",
             "forever. | nothing: nobody looks |\n",
             "| `exporter/c` | reference | Pods wait \\| forever. | **nothing** |\n",
-            "forever. | not run to the end |\n",
+            "forever. | not run yet |\n",
+            "forever. | nothing so far; not run yet: the others, OpenShift |\n",
         ] {
             assert!(page.contains(expected), "{expected} is not in {page}");
         }
