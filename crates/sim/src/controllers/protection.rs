@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -25,21 +26,46 @@ pub(crate) struct Controller {
     queue: Arc<Queue<ObjectKey>>,
 }
 
-/// Returns the names of the claims that a pod uses.
-fn claims_of(pod: &Pod) -> Vec<String> {
+/// Returns the names of the claims that a pod names, and of those that are made for it.
+fn claims_of(pod: &Pod) -> impl Iterator<Item = (String, Source)> {
     let volumes = pod
         .spec
         .iter()
         .flat_map(|spec| spec.volumes.iter().flatten());
-    volumes
-        .filter_map(|volume| {
-            let named = volume.persistent_volume_claim.as_ref();
-            let own = volume.ephemeral.as_ref();
-            named
-                .map(|source| source.claim_name.clone())
-                .or_else(|| own.map(|_| format!("{}-{}", pod.name_any(), volume.name)))
+    volumes.filter_map(|volume| {
+        let named = volume.persistent_volume_claim.as_ref();
+        let own = volume.ephemeral.as_ref();
+        named
+            .map(|source| (source.claim_name.clone(), Source::Named))
+            .or_else(|| own.map(|_| (format!("{}-{}", pod.name_any(), volume.name), Source::Own)))
+    })
+}
+
+/// How a pod comes to a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// It names it.
+    Named,
+    /// It was made for the pod's volume.
+    Own,
+}
+
+/// Returns whether a pod keeps a claim. One without a node does not: no kubelet starts a pod whose claim is being deleted. One that has ended
+/// does until it is gone, but a claim of its own goes when only a finalizer keeps the pod, which may wait for just that.
+fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let only_finalizers_are_left =
+        objects::deleting(pod) && pod.metadata.deletion_grace_period_seconds == Some(0);
+    objects::node_of(pod).is_some()
+        && claims_of(pod).any(|(name, source)| {
+            name == objects::name(claim)
+                && match source {
+                    Source::Named => true,
+                    Source::Own => {
+                        !only_finalizers_are_left
+                            && objects::controlled_by(&claim.metadata, objects::uid(pod))
+                    }
+                }
         })
-        .collect()
 }
 
 impl Controller {
@@ -61,7 +87,7 @@ impl Controller {
             if let Some(pod) = before
                 && is_over
             {
-                for claim in claims_of(pod) {
+                for (claim, _) in claims_of(pod) {
                     own.add(ObjectKey::new(objects::namespace(&**pod), &claim));
                 }
             }
@@ -89,11 +115,14 @@ impl Reconcile for Controller {
         {
             return Ok(());
         }
-        let pods = self.world.pods.within(&key.namespace);
-        let is_used = pods
-            .iter()
-            .any(|pod| !objects::terminal(pod) && claims_of(pod).contains(&key.name));
-        if is_used {
+        let known = self.world.pods.within(&key.namespace);
+        if known.iter().any(|pod| uses(pod, &claim)) {
+            return Ok(());
+        }
+        // a pod may be there that the watch has not brought yet
+        let pods: Api<Pod> = Api::namespaced(self.world.client.clone(), &key.namespace);
+        let pods = pods.list(&ListParams::default()).await?.items;
+        if pods.iter().any(|pod| uses(pod, &claim)) {
             return Ok(());
         }
         match self
@@ -113,4 +142,36 @@ fn without<K: Resource>(object: &K, finalizer: &str) -> Value {
     let held = object.finalizers().iter();
     let left: Vec<&String> = held.filter(|name| *name != finalizer).collect();
     json!({"metadata": {"finalizers": left, "resourceVersion": object.meta().resource_version}})
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::runs(|_: &mut Value| {}, true, true)]
+    #[case::waits_for_a_node(|pod: &mut Value| pod["spec"]["nodeName"] = Value::Null, false, false)]
+    #[case::has_ended(|pod: &mut Value| pod["status"] = json!({"phase": "Succeeded"}), true, true)]
+    #[case::ends(|pod: &mut Value| deleted(pod, 30), true, true)]
+    #[case::is_kept_by_a_finalizer(|pod: &mut Value| deleted(pod, 0), true, false)]
+    #[case::has_a_namesakes_claim(|pod: &mut Value| pod["metadata"]["uid"] = json!("2"), true, false)]
+    fn a_pod_keeps_claims(#[case] change: fn(&mut Value), #[case] named: bool, #[case] own: bool) {
+        let mut pod = json!({"metadata": {"name": "p", "uid": "1"}, "spec": {"containers": [], "nodeName": "n", "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "scratch", "ephemeral": {}}]}});
+        change(&mut pod);
+        let pod = serde_json::from_value(pod).unwrap();
+        let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "controller": true}]);
+        for (name, expected) in [("data", named), ("p-scratch", own), ("other", false)] {
+            let claim = json!({"metadata": {"name": name, "ownerReferences": owner}});
+            let claim = serde_json::from_value(claim).unwrap();
+            assert_eq!(uses(&pod, &claim), expected, "{name}");
+        }
+    }
+
+    fn deleted(pod: &mut Value, grace: i64) {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+    }
 }

@@ -1,5 +1,6 @@
 //! Quotas that follow what is used, and claims that stay while a pod uses them.
 
+use apiserver::faults::{Fault, Rule, Selector};
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Service,
 };
@@ -118,6 +119,12 @@ async fn a_claim_goes_when_the_last_pod_that_uses_it_has_gone() {
     user["spec"]["volumes"] =
         json!([{"name": "data", "persistentVolumeClaim": {"claimName": "used"}}]);
     make(&pods, user).await;
+    // no pod without a node keeps a claim
+    until(&pods, "user", |pod| {
+        let node = pod.and_then(|pod| pod.spec.as_ref()?.node_name.as_ref());
+        node.is_some()
+    })
+    .await;
 
     for name in ["used", "unused"] {
         claims.delete(name, &DeleteParams::default()).await.unwrap();
@@ -125,6 +132,36 @@ async fn a_claim_goes_when_the_last_pod_that_uses_it_has_gone() {
     until(&claims, "unused", |claim| claim.is_none()).await;
     let kept = claims.get("used").await.unwrap();
     assert!(kept.metadata.deletion_timestamp.is_some());
+    pods.delete("user", &DeleteParams::default()).await.unwrap();
+    until(&claims, "used", |claim| claim.is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_stays_although_no_watch_has_brought_its_pod_yet() {
+    let cluster = Cluster::start(&["a"]).await;
+    let claims: Api<PersistentVolumeClaim> = cluster.api();
+    let spec =
+        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    for name in ["used", "unused"] {
+        make(&claims, json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+    let watches = Selector::resource("", "pods").verbs(&["watch"]);
+    let faults = cluster.server.faults();
+    let frozen = faults.add(Rule::new(watches, Fault::Freeze));
+    let pods: Api<Pod> = cluster.api();
+    let mut user = pod("user");
+    user["spec"]["nodeName"] = json!("a");
+    user["spec"]["volumes"] =
+        json!([{"name": "data", "persistentVolumeClaim": {"claimName": "used"}}]);
+    make(&pods, user).await;
+
+    for name in ["used", "unused"] {
+        claims.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    until(&claims, "unused", |claim| claim.is_none()).await;
+    let kept = claims.get("used").await.unwrap();
+    assert!(kept.metadata.deletion_timestamp.is_some());
+    faults.remove(frozen);
     pods.delete("user", &DeleteParams::default()).await.unwrap();
     until(&claims, "used", |claim| claim.is_none()).await;
 }
