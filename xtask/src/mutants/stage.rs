@@ -30,10 +30,8 @@ const VARIABLES: [&str; 4] = ["KUBECONFIG", "NUMARESOURCES_", "KUBEBUILDER_ASSET
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Stage {
     /// The scenarios of tier 0.
-    #[serde(rename = "tier0")]
     Tier0,
     /// Those of tier 0 that do more on OpenShift, or run only there.
-    #[serde(rename = "tier0-openshift")]
     Tier0Openshift,
     /// All others.
     Others,

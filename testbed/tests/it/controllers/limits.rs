@@ -105,20 +105,42 @@ async fn a_quota_counts_what_a_resized_pod_takes_and_gives_back() {
     uses(&quotas, &[("requests.cpu", "50m")]).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_claim_goes_when_the_last_pod_that_uses_it_has_gone() {
-    let cluster = Cluster::start(&["a"]).await;
-    let claims: Api<PersistentVolumeClaim> = cluster.api();
+/// Makes the claims `used` and `unused`.
+async fn claims(cluster: &Cluster) -> Api<PersistentVolumeClaim> {
+    let claims = cluster.api();
     let spec =
         json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
     for name in ["used", "unused"] {
-        make(&claims, json!({"metadata": {"name": name}, "spec": spec})).await;
+        make::<PersistentVolumeClaim>(&claims, json!({"metadata": {"name": name}, "spec": spec}))
+            .await;
     }
-    let pods: Api<Pod> = cluster.api();
+    claims
+}
+
+/// Returns a pod with the claim `used`.
+fn user() -> Value {
     let mut user = pod("user");
     user["spec"]["volumes"] =
         json!([{"name": "data", "persistentVolumeClaim": {"claimName": "used"}}]);
-    make(&pods, user).await;
+    user
+}
+
+/// Deletes both claims, and asserts that `used` is there when `unused` has gone.
+async fn only_the_used_one_stays(claims: &Api<PersistentVolumeClaim>) {
+    for name in ["used", "unused"] {
+        claims.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    until(claims, "unused", |claim| claim.is_none()).await;
+    let kept = claims.get("used").await.unwrap();
+    assert!(kept.metadata.deletion_timestamp.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_goes_when_the_last_pod_that_uses_it_has_gone() {
+    let cluster = Cluster::start(&["a"]).await;
+    let claims = claims(&cluster).await;
+    let pods: Api<Pod> = cluster.api();
+    make(&pods, user()).await;
     // no pod without a node keeps a claim
     until(&pods, "user", |pod| {
         let node = pod.and_then(|pod| pod.spec.as_ref()?.node_name.as_ref());
@@ -126,12 +148,7 @@ async fn a_claim_goes_when_the_last_pod_that_uses_it_has_gone() {
     })
     .await;
 
-    for name in ["used", "unused"] {
-        claims.delete(name, &DeleteParams::default()).await.unwrap();
-    }
-    until(&claims, "unused", |claim| claim.is_none()).await;
-    let kept = claims.get("used").await.unwrap();
-    assert!(kept.metadata.deletion_timestamp.is_some());
+    only_the_used_one_stays(&claims).await;
     pods.delete("user", &DeleteParams::default()).await.unwrap();
     until(&claims, "used", |claim| claim.is_none()).await;
 }
@@ -139,28 +156,16 @@ async fn a_claim_goes_when_the_last_pod_that_uses_it_has_gone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_stays_although_no_watch_has_brought_its_pod_yet() {
     let cluster = Cluster::start(&["a"]).await;
-    let claims: Api<PersistentVolumeClaim> = cluster.api();
-    let spec =
-        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
-    for name in ["used", "unused"] {
-        make(&claims, json!({"metadata": {"name": name}, "spec": spec})).await;
-    }
+    let claims = claims(&cluster).await;
     let watches = Selector::resource("", "pods").verbs(&["watch"]);
     let faults = cluster.server.faults();
     let frozen = faults.add(Rule::new(watches, Fault::Freeze));
     let pods: Api<Pod> = cluster.api();
-    let mut user = pod("user");
+    let mut user = user();
     user["spec"]["nodeName"] = json!("a");
-    user["spec"]["volumes"] =
-        json!([{"name": "data", "persistentVolumeClaim": {"claimName": "used"}}]);
     make(&pods, user).await;
 
-    for name in ["used", "unused"] {
-        claims.delete(name, &DeleteParams::default()).await.unwrap();
-    }
-    until(&claims, "unused", |claim| claim.is_none()).await;
-    let kept = claims.get("used").await.unwrap();
-    assert!(kept.metadata.deletion_timestamp.is_some());
+    only_the_used_one_stays(&claims).await;
     faults.remove(frozen);
     pods.delete("user", &DeleteParams::default()).await.unwrap();
     until(&claims, "used", |claim| claim.is_none()).await;
