@@ -98,11 +98,20 @@ impl Applier {
 
     /// Creates the object, or updates it if the update would change it. Retries when the object changes between read and write.
     pub async fn apply(&self, desired: &Value) -> Result<Applied, Error> {
+        self.apply_over(desired, |_, _| ()).await
+    }
+
+    /// Like [`Applier::apply`], where what is desired depends on the object that is there. `adapt` gets that object as it was read just before the
+    /// write, and changes what is desired. It is called again when the object changes between read and write.
+    pub async fn apply_over(
+        &self,
+        desired: &Value,
+        adapt: impl Fn(&DynamicObject, &mut Value),
+    ) -> Result<Applied, Error> {
         let identity =
             Identity::of(desired).ok_or_else(|| Error::Incomplete(desired.to_string()))?;
         let api = identity.api(&self.client);
-        let desired_digest = digest(desired);
-        let attempt = || self.try_apply(&api, &identity, desired, desired_digest);
+        let attempt = || self.try_apply(&api, &identity, desired, &adapt);
         attempt
             .retry(AT_ONCE)
             .when(|error| matches!(error, Error::Apply(_, error) if error.is_race()))
@@ -152,7 +161,7 @@ impl Applier {
         api: &Api<DynamicObject>,
         identity: &Identity,
         desired: &Value,
-        desired_digest: u64,
+        adapt: impl Fn(&DynamicObject, &mut Value),
     ) -> Result<Applied, Error> {
         let existing = api
             .get_opt(&identity.name)
@@ -166,12 +175,15 @@ impl Applier {
                 .await
                 .map_err(|error| Error::Apply(Box::new(identity.clone()), error.into()))?;
             tracing::info!(object = %identity, "created");
-            self.remember(identity, &object, desired_digest);
+            self.remember(identity, &object, digest(desired));
             return Ok(Applied {
                 outcome: Outcome::Created,
                 object,
             });
         };
+        let mut desired = desired.clone();
+        adapt(&existing, &mut desired);
+        let desired_digest = digest(&desired);
         if self.is_up_to_date(identity, &existing, desired_digest) {
             return Ok(Applied {
                 outcome: Outcome::Unchanged,
@@ -180,9 +192,9 @@ impl Applier {
         }
         let old = serde_json::to_value(&existing)
             .map_err(|error| Error::Form(Box::new(identity.clone()), error))?;
-        let update = parse(identity, merge::updated(&old, desired))?;
+        let update = parse(identity, merge::updated(&old, &desired))?;
         if !self
-            .would_change(api, identity, &old, desired, &update)
+            .would_change(api, identity, &old, &desired, &update)
             .await?
         {
             self.remember(identity, &existing, desired_digest);

@@ -2,7 +2,7 @@
 
 use api::openshift::machine_config::MachineConfig;
 use apply::Cause;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, DynamicObject};
 use manifests::rte::machine_config;
 use serde_json::Value;
 
@@ -20,9 +20,6 @@ pub(crate) enum Error {
     /// A call failed.
     #[error(transparent)]
     Apply(#[from] apply::Error),
-    /// The machine configuration could not be read.
-    #[error("failed to read machine config {0:?}")]
-    Read(String, #[source] Cause),
     /// The machine configuration could not be deleted.
     #[error("failed to delete machine config {0:?}")]
     Delete(String, #[source] Cause),
@@ -51,17 +48,14 @@ pub(crate) async fn take(steps: &[Step], context: &Context) -> Result<(), Error>
 
 /// Applies a machine configuration. What it does stays as it is if it suffices: a change would restart all machines of the pool.
 async fn install(wanted: &Value, context: &Context) -> Result<(), Error> {
-    let api: Api<MachineConfig> = Api::all(context.client.clone());
-    let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
-    let there = api.get_opt(name).await;
-    let there = there.map_err(|error| Error::Read(name.to_owned(), error.into()))?;
-    let mut object = wanted.clone();
-    if let Some(there) = there
-        && machine_config::suffices(&there.spec.config, &context.installation.version)
-    {
-        object["spec"]["config"] = there.spec.config;
-    }
-    context.applier.apply(&object).await?;
+    let version = &context.installation.version;
+    let keep = |there: &DynamicObject, wanted: &mut Value| {
+        let config = &there.data["spec"]["config"];
+        if machine_config::suffices(config, version) {
+            wanted["spec"]["config"] = config.clone();
+        }
+    };
+    context.applier.apply_over(wanted, keep).await?;
     Ok(())
 }
 
