@@ -2,7 +2,7 @@
 //!
 //! Reading order, which is that of [`run`]: `connect` (a client, and whether the cluster may be used), [`kept`] (a stack that stays on a
 //! cluster between runs), `kubelets` and `install` with `manifests` (the stack), `available` (until it is there), `infra` (what scenarios need besides), `reference` (the
-//! unloaded cluster, against which scenarios measure), `proof` (the stack works).
+//! unloaded cluster, against which scenarios measure), `proof` with `verdicts` (the stack works).
 
 mod available;
 mod connect;
@@ -14,6 +14,7 @@ mod manifests;
 mod proof;
 mod reference;
 mod sums;
+mod verdicts;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -215,7 +216,8 @@ pub async fn run(
         deadlines: options.deadlines,
         between_polls: between_polls(&options.cluster),
     });
-    proof::works(&cluster, recorder, &partial.restarts).await?;
+    let own_scheduler = options.scheduler.is_none();
+    proof::works(&cluster, recorder, &partial.restarts, own_scheduler).await?;
     Ok(cluster)
 }
 

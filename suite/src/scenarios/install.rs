@@ -13,7 +13,7 @@ use api::operator::LogLevel;
 use api::operator::v1::{NodeGroup, NumaResourcesOperator};
 use api::{conditions, names, nrt};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount, Toleration};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -86,8 +86,9 @@ async fn resource_brings_exporters(ctx: &Context) -> Result<(), StepError> {
     let before = ctx
         .step("there are no exporters", ctx.remove_operator_resource())
         .await?;
+    let wanted = with_own_settings(&before);
     ctx.step("the resource brings them, and is Available", async {
-        ctx.create_operator_resource(&before).await?;
+        ctx.create_operator_resource(&wanted).await?;
         ctx.operands_rolled_out().await
     })
     .await?;
@@ -127,9 +128,54 @@ async fn resource_brings_exporters(ctx: &Context) -> Result<(), StepError> {
         Ok(())
     })
     .await?;
-    if !ctx.facts().is_openshift() {
-        return Ok(());
+    ctx.step("exporters log and tolerate as they should", async {
+        let tolerated = json!(toleration());
+        for set in ctx.exporter_daemon_sets().await? {
+            logs_with(&set, LogLevel::Debug)?;
+            let tolerations = json!(set.spec.map(|spec| spec.template.spec))["tolerations"].take();
+            let mut all = tolerations.as_array().into_iter().flatten();
+            if !all.any(|one| *one == tolerated) {
+                let what = format!("tolerations of {}", set.metadata.name.unwrap_or_default());
+                let expected = format!("{tolerated} among them");
+                return Err(StepError::mismatch(what, expected, tolerations));
+            }
+        }
+        Ok(())
+    })
+    .await?;
+    if ctx.facts().is_openshift() {
+        have_selinux_type(ctx).await?;
     }
+    ctx.step("with the old settings it is Available", async {
+        ctx.set_node_groups(&before.spec.node_groups).await?;
+        ctx.set_operator_field("logLevel", json!(before.spec.log_level))
+            .await?;
+        ctx.operands_rolled_out().await
+    })
+    .await
+}
+
+/// Adds the log level of the original's resource (scenarios-other.md 1.3) and a toleration of a taint that no node has.
+fn with_own_settings(resource: &NumaResourcesOperator) -> NumaResourcesOperator {
+    let mut resource = resource.clone();
+    resource.spec.log_level = LogLevel::Debug;
+    for group in &mut resource.spec.node_groups {
+        let config = group.config.get_or_insert_default();
+        config.tolerations.push(toleration());
+    }
+    resource
+}
+
+fn toleration() -> Toleration {
+    Toleration {
+        key: Some("install-test".to_owned()),
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoSchedule".to_owned()),
+        ..Toleration::default()
+    }
+}
+
+async fn have_selinux_type(ctx: &Context) -> Result<(), StepError> {
     ctx.step("exporters have the SELinux type of their policy", async {
         let resource = ctx.operator_resource().await?;
         let wanted = if has_legacy_policy(&resource) {
@@ -215,6 +261,24 @@ async fn images(ctx: &Context) -> Result<Vec<(Option<String>, String)>, StepErro
 fn first(set: &DaemonSet, field: &str) -> Value {
     let template = set.spec.as_ref().map(|spec| &spec.template);
     json!(first_container(template))[field].clone()
+}
+
+/// Checks that exporters log with this level.
+fn logs_with(set: &DaemonSet, level: LogLevel) -> Result<(), StepError> {
+    let flag = format!("-v={}", level.verbosity());
+    let args = first(set, "args");
+    if args
+        .as_array()
+        .is_some_and(|args| args.contains(&json!(flag)))
+    {
+        return Ok(());
+    }
+    let what = format!("arguments of {}", set.name_any());
+    Err(StepError::mismatch(
+        what,
+        format!("{flag} among them"),
+        args,
+    ))
 }
 
 async fn foreign_image_is_refused(ctx: &Context) -> Result<(), StepError> {
@@ -338,17 +402,9 @@ async fn deleted_and_recreated(ctx: &Context) -> Result<(), StepError> {
         async {
             ctx.create_operator_resource(&wanted).await?;
             ctx.operands_rolled_out().await?;
-            for set in ctx.exporter_daemon_sets().await? {
-                let args = first(&set, "args");
-                if !args
-                    .as_array()
-                    .is_some_and(|args| args.contains(&json!("-v=6")))
-                {
-                    let what = format!("arguments of {}", set.name_any());
-                    return Err(StepError::mismatch(what, "-v=6 among them", args));
-                }
-            }
-            Ok(())
+            let sets = ctx.exporter_daemon_sets().await?;
+            sets.iter()
+                .try_for_each(|set| logs_with(set, LogLevel::Trace))
         },
     )
     .await?;

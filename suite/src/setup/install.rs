@@ -93,6 +93,16 @@ async fn operator(
     let platform = connect::platform(client).await?;
     let objects = super::manifests::load(options.manifests.as_deref(), platform, image.as_deref())?;
     let count = objects.len();
+    let definition = ObjectRef::named::<CustomResourceDefinition>(None, NRT_DEFINITION);
+    if definition
+        .api(client)
+        .get_opt(&definition.name)
+        .await?
+        .is_none()
+    {
+        // unless a manifest has it, the operator brings it, and leaves it when it goes
+        recorder.plan_creation(&definition)?;
+    }
     for object in objects {
         create_absent(options, recorder, client, object).await?;
     }

@@ -12,8 +12,9 @@ use crate::environment::Platform;
 use crate::images;
 use crate::step::StepError;
 
-/// The manifests that `cargo xtask codegen` renders, by their paths below `config`: definitions first, then the operator.
-const BUILT_IN: [(&str, &str); 5] = [
+/// The manifests that `cargo xtask codegen` renders, by their paths below `config`: definitions first, then the operator. The definition of NRTs is not
+/// among them, because the operator brings it, as where OLM installs it.
+const BUILT_IN: [(&str, &str); 4] = [
     (
         "crd/nodetopology.openshift.io_numaresourcesoperators.yaml",
         include_str!("../../../config/crd/nodetopology.openshift.io_numaresourcesoperators.yaml"),
@@ -21,10 +22,6 @@ const BUILT_IN: [(&str, &str); 5] = [
     (
         "crd/nodetopology.openshift.io_numaresourcesschedulers.yaml",
         include_str!("../../../config/crd/nodetopology.openshift.io_numaresourcesschedulers.yaml"),
-    ),
-    (
-        "crd/topology.node.k8s.io_noderesourcetopologies.yaml",
-        include_str!("../../../config/crd/topology.node.k8s.io_noderesourcetopologies.yaml"),
     ),
     (OPERATOR, include_str!("../../../config/operator.yaml")),
     (
@@ -153,8 +150,8 @@ mod tests {
             .filter_map(|object| object.types.as_ref())
             .map(|types| types.kind.as_str())
             .collect();
-        assert_eq!(kinds[..3], ["CustomResourceDefinition"; 3]);
-        assert_eq!(kinds[3], "Namespace");
+        assert_eq!(kinds[..2], ["CustomResourceDefinition"; 2]);
+        assert_eq!(kinds[2], "Namespace");
         assert!(
             objects
                 .iter()

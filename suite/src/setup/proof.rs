@@ -6,8 +6,9 @@
 use std::rc::Rc;
 
 use api::names;
-use k8s_openapi::api::core::v1::Pod;
 
+use super::verdicts;
+use crate::context::checks::node_of;
 use crate::context::{Cluster, Context};
 use crate::health::{self, FirstLook, Restarts};
 use crate::ledger::Undo;
@@ -19,23 +20,37 @@ use crate::workload::{PodPlan, ResourceRequest};
 /// Name of the pod that has to be placed.
 const PROBE: &str = "probe";
 
-/// Has a Guaranteed pod placed, counted and removed, then checks that the leases are held and that no container ended since `before`.
+/// Has a Guaranteed pod placed, counted and removed, then checks that the leases are held and that no container ended since `before`. The stack's own
+/// scheduler has to refuse pods that fit nowhere, too; of another one that a run names, the scenarios show it.
 pub(super) async fn works(
     cluster: &Rc<Cluster>,
     recorder: &Recorder,
     before: &Restarts,
+    own_scheduler: bool,
 ) -> Result<(), StepError> {
     let namespace = format!("e2e-setup-{}", cluster.run);
     let context = Context::new(Rc::clone(cluster), recorder.clone(), namespace);
     let title = format!("{} places a Guaranteed pod", context.scheduler());
-    context.step(title, probe(&context)).await?;
+    let node = context.step(title, probe(&context)).await?;
+    let limit = context.deadlines().running;
     context
         .step("the exporters count the pod while it is there", async {
-            let limit = context.deadlines().running;
             let what = "every NRT accounts for the API's pods, this one too";
             context
                 .until(what, limit, async || context.poll_settled().await)
-                .await?;
+                .await
+        })
+        .await?;
+    if own_scheduler {
+        context
+            .step(
+                "what fits is placed, what fits nowhere is refused",
+                verdicts::are_right(&context, &node),
+            )
+            .await?;
+    }
+    context
+        .step("without the pods, the NRTs are as before", async {
             let name = context.namespace.clone();
             context.undo(&Undo::DeleteNamespace { name }).await?;
             // the first scenario takes the NRTs of its start for those of a cluster without pods
@@ -65,18 +80,18 @@ pub(super) async fn works(
         .await
 }
 
-async fn probe(context: &Context) -> Result<(), StepError> {
+/// Returns the node of the pod.
+async fn probe(context: &Context) -> Result<String, StepError> {
     context.create_namespace().await?;
     let request = ResourceRequest::Limits(Resources::literal("1c 64Mi"));
     let plan = PodPlan::new(PROBE, context.scheduler(), [request]);
     let pod = context.create(plan.pod()).await?;
     let running = context.pods_running(&[PROBE.to_owned()]).await?;
     context.scheduled_by_stack(&pod).await?;
-    let nodes = running
-        .iter()
-        .filter_map(|pod: &Pod| pod.spec.as_ref()?.node_name.as_deref());
-    context.recorder.saw(nodes.collect::<String>());
-    Ok(())
+    let nodes = running.iter().filter_map(node_of);
+    let node = nodes.collect::<String>();
+    context.recorder.saw(node.clone());
+    Ok(node)
 }
 
 async fn leases(context: &Context) -> Result<(), StepError> {

@@ -142,7 +142,7 @@ impl Context {
     }
 
     /// Returns the events of failed attempts by the scheduler under test to place a pod.
-    async fn rejections(&self, pod: &Pod) -> Result<Vec<Event>, StepError> {
+    pub(crate) async fn rejections(&self, pod: &Pod) -> Result<Vec<Event>, StepError> {
         let by_stack = |event: &Event| {
             event.reason.as_deref() == Some("FailedScheduling")
                 && reporter(event) == self.scheduler()
