@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::names;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, ContainerStateTerminated, ContainerStatus, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams, LogParams};
 use kube::{Client, ResourceExt as _};
@@ -229,10 +229,10 @@ pub(crate) struct Held {
 pub(crate) type FirstLook = BTreeMap<&'static str, Held>;
 
 /// Returns why a lease that the stack elects by is not held now, if one is not. The operator always elects, unless its Deployment says otherwise
-/// (operator.md 1); schedulers elect when there are several of them.
+/// (operator.md 1); schedulers elect when there are several of them, or when the configuration of the one says so.
 ///
 /// # Errors
-/// Returns an error if Deployments or leases cannot be read.
+/// Returns an error if Deployments, the configuration or leases cannot be read.
 pub(crate) async fn lease_not_held(
     client: &Client,
     first: &mut FirstLook,
@@ -243,10 +243,11 @@ pub(crate) async fn lease_not_held(
         (names::SCHEDULER, names::SCHEDULER_LEASE),
     ] {
         let deployments = Api::<Deployment>::namespaced(client.clone(), names::NAMESPACE);
-        let elects = deployments
-            .get_opt(deployment)
-            .await?
-            .is_some_and(|found| elects(&found));
+        let Some(found) = deployments.get_opt(deployment).await? else {
+            continue;
+        };
+        let elects = elects(&found)
+            || (deployment == names::SCHEDULER && runs(&found) && is_configured(client).await?);
         if !elects {
             continue;
         }
@@ -258,6 +259,27 @@ pub(crate) async fn lease_not_held(
         }
     }
     Ok(None)
+}
+
+fn runs(deployment: &Deployment) -> bool {
+    let spec = deployment.spec.as_ref();
+    spec.is_some_and(|spec| spec.replicas.unwrap_or(1) > 0)
+}
+
+/// Returns whether the configuration of the scheduler asks for an election.
+async fn is_configured(client: &Client) -> kube::Result<bool> {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), names::NAMESPACE);
+    let map = maps.get_opt(names::SCHEDULER_CONFIG_MAP).await?;
+    let data = map.and_then(|map| map.data).unwrap_or_default();
+    Ok(data
+        .get(names::CONFIG_KEY)
+        .is_some_and(|text| asks_for_election(text)))
+}
+
+/// What is no configuration asks for nothing: the scheduler itself refuses it.
+fn asks_for_election(config: &str) -> bool {
+    let config: serde_json::Value = serde_yaml::from_str(config).unwrap_or_default();
+    config["leaderElection"]["leaderElect"] == true
 }
 
 /// Returns whether the pods of a Deployment elect one among them.
@@ -405,6 +427,15 @@ mod tests {
             "renewTime": Timestamp::from_second(renewed).expect("a time").to_string(),
         }}))
         .expect("a lease")
+    }
+
+    #[rstest]
+    #[case::asks("leaderElection: {leaderElect: true, resourceName: l}", true)]
+    #[case::refuses("leaderElection: {leaderElect: false}", false)]
+    #[case::says_nothing("profiles: []", false)]
+    #[case::no_configuration(": [", false)]
+    fn a_configuration_asks_for_an_election(#[case] config: &str, #[case] expected: bool) {
+        assert_eq!(asks_for_election(config), expected);
     }
 
     #[rstest]

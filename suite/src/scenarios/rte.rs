@@ -11,7 +11,7 @@ mod installed;
 mod local;
 mod own;
 mod owned;
-mod placement;
+pub(super) mod placement;
 mod published;
 mod reported;
 

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use api::operator::NamespacedName;
 use api::operator::v1::NumaResourcesOperator;
 use api::scheduler::v1::NumaResourcesScheduler;
 use api::{conditions, names};
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
@@ -78,10 +76,6 @@ pub(super) async fn available(
                     })
                 })
                 .await?;
-            // the condition is right only if it came after a pod
-            if let Some(named) = &status.deployment {
-                has_pods(client, named).await?;
-            }
             let period = status.cache_resync_period.as_deref().and_then(duration);
             recorder.saw(status.scheduler_name.clone().unwrap_or_default());
             Ok(Status {
@@ -91,21 +85,6 @@ pub(super) async fn available(
             })
         })
         .await
-}
-
-async fn has_pods(client: &Client, named: &NamespacedName) -> Result<(), StepError> {
-    let deployments = Api::<Deployment>::namespaced(client.clone(), &named.namespace);
-    let deployment = deployments.get(&named.name).await?;
-    let wanted = deployment.spec.and_then(|spec| spec.replicas);
-    let status = deployment.status.unwrap_or_default();
-    if wanted == Some(0) || status.available_replicas.unwrap_or_default() > 0 {
-        return Ok(());
-    }
-    Err(StepError::mismatch(
-        "NUMAResourcesScheduler is Available too early",
-        format!("available pods of Deployment {}", named.name),
-        pods_not_ready(client).await?,
-    ))
 }
 
 fn duration(text: &str) -> Option<Duration> {

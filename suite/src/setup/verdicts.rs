@@ -49,7 +49,7 @@ pub(super) async fn are_right(context: &Context, busy: &str) -> Result<(), StepE
     refused.extend(left(context, busy));
     refused.extend(class.as_ref().map(|class| overhead(context, busy, class)));
     refused.extend(nodes.iter().find_map(|node| tainted(context, node)));
-    let fitting = init_containers(context, busy);
+    let fitting = init_containers(context);
     for refused in &refused {
         context.create(refused.plan.pod()).await?;
     }
@@ -178,17 +178,22 @@ fn tainted(context: &Context, node: &Node) -> Option<Refused> {
     Some(Refused::new(plan, "taint"))
 }
 
-/// Plans a pod that fits into the busy node because its container starts when the init container has ended: each needs more than half of the largest zone.
-fn init_containers(context: &Context, busy: &str) -> Option<PodPlan> {
+/// Plans a pod that fits because its container starts when the init container has ended: each needs more than half of a zone. Where each container is
+/// aligned by itself, a scheduler has to know that.
+fn init_containers(context: &Context) -> Option<PodPlan> {
     let facts = context.facts();
-    let mut candidates = facts.candidates(None);
-    let node = candidates.find(|node| node.node == busy)?;
+    let node = facts.candidates(Some(Scope::Container)).next()?;
     let largest = largest_zone(node, CPU)? / CORE;
     let half = largest / 2 + 1;
-    // the probe has one CPU
+    // the probe may be here, with one CPU
     let request =
         (half < largest).then(|| ResourceRequest::Limits(list(&[(CPU, half * CORE)], "64Mi")))?;
-    let plan = on(context, "init-container-before", busy, request.clone());
+    let plan = on(
+        context,
+        "init-container-before",
+        &node.node,
+        request.clone(),
+    );
     Some(plan.with_init_containers([request]))
 }
 

@@ -14,7 +14,7 @@ use super::NEEDS;
 use super::published::some_node;
 use crate::context::Context;
 use crate::needs::Need;
-use crate::observed::{NodeTopology, topology_of};
+use crate::observed::{NodeTopology, Zone, topology_of};
 use crate::recorder::PollResult;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
@@ -164,6 +164,11 @@ impl Placement {
         }))
     }
 
+    /// Returns whether there are containers in a zone.
+    fn has(&self, zone: u32) -> bool {
+        self.vectors.contains_key(&zone) || (zone == self.busiest && self.containers > 0)
+    }
+
     /// Returns what is wrong whatever the containers are (rte.md 7.2).
     fn flaw(&self) -> Option<String> {
         if let Some(vector) = self.vectors.get(&self.busiest) {
@@ -205,6 +210,30 @@ async fn read(ctx: &Context, node: &str) -> Result<(Placement, NodeTopology), St
     match placement.flaw() {
         None => Ok((placement, topology)),
         Some(flaw) => Err(StepError::fail(format!("the NRT of {node}: {flaw}"))),
+    }
+}
+
+/// Checks that an NRT has containers in every zone that has less than in the unloaded cluster. Exporters without numaplacement do not tell them.
+pub(in crate::scenarios) async fn is_in_zones_that_gave(
+    ctx: &Context,
+    node: &str,
+) -> Result<(), StepError> {
+    let nrts = Api::<NodeResourceTopology>::all(ctx.client());
+    let object = nrts.get(node).await?;
+    let Some(placement) = Placement::of(&object).map_err(StepError::fail)? else {
+        ctx.recorder.saw(format!("no {NUMA_PLACEMENT_METADATA}"));
+        return Ok(());
+    };
+    let now = NodeTopology::read(&object).map_err(|error| StepError::fail(error.to_string()))?;
+    let unloaded = topology_of(&ctx.facts().nodes, node)?;
+    let without = zones_that_gave(unloaded, &now).find(|id| !placement.has(*id));
+    match without {
+        None => Ok(()),
+        Some(id) => Err(StepError::mismatch(
+            format!("the NRT of {node} tells of no container in zone {id}"),
+            "containers in every zone that has less than without pods",
+            format!("{placement:?}; {}", now.describe()),
+        )),
     }
 }
 
@@ -320,11 +349,30 @@ async fn follows(ctx: &Context, row: &Row) -> Result<(), StepError> {
 
 /// Returns the zone that has less of a resource than before.
 fn zone_that_gave(resource: &str, before: &NodeTopology, now: &NodeTopology) -> Option<u32> {
-    let gave = before.zones.iter().find(|old| {
-        let new = now.zones.iter().find(|new| new.name == old.name);
-        new.is_some_and(|new| new.available().milli(resource) < old.available().milli(resource))
-    });
-    gave.map(|zone| zone.id)
+    pairs(before, now)
+        .find(|(old, new)| new.available().milli(resource) < old.available().milli(resource))
+        .map(|(zone, _)| zone.id)
+}
+
+/// Returns the zones that have less of some resource than before.
+fn zones_that_gave<'a>(
+    before: &'a NodeTopology,
+    now: &'a NodeTopology,
+) -> impl Iterator<Item = u32> + 'a {
+    pairs(before, now)
+        .filter(|(old, new)| !old.available().fits_in(&new.available()))
+        .map(|(zone, _)| zone.id)
+}
+
+/// Returns each zone as it was and as it is.
+fn pairs<'a>(
+    before: &'a NodeTopology,
+    now: &'a NodeTopology,
+) -> impl Iterator<Item = (&'a Zone, &'a Zone)> {
+    before.zones.iter().filter_map(|old| {
+        let new = now.zones.iter().find(|new| new.name == old.name)?;
+        Some((old, new))
+    })
 }
 
 #[cfg(test)]

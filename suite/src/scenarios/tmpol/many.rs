@@ -9,6 +9,7 @@ use crate::observed::Scope;
 use crate::resources::{DeviceNames, Resources};
 use crate::scenario::{Scenario, body};
 use crate::scenarios::registry::scenario;
+use crate::scenarios::rte::placement;
 use crate::scenarios::{lists, steps};
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
@@ -272,6 +273,11 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     ctx.step(
         format!("the target's zones account for {total}"),
         ctx.accounted(&before, &total, is_guaranteed(&containers), row.scope),
+    )
+    .await?;
+    ctx.step(
+        "where the NRT tells the zones of containers, these zones are among them",
+        placement::is_in_zones_that_gave(ctx, &before.node),
     )
     .await?;
     let title = "after the pod's deletion the zones are as before";
