@@ -178,8 +178,8 @@ fn tainted(context: &Context, node: &Node) -> Option<Refused> {
     Some(Refused::new(plan, "taint"))
 }
 
-/// Plans a pod that fits because its container starts when the init container has ended: each needs more than half of a zone. Where each container is
-/// aligned by itself, a scheduler has to know that.
+/// Plans a pod that fits because its containers start one after another: each needs more than half of a zone, and they are one more than the zones. Where
+/// each container is aligned by itself, a scheduler has to know that init containers end.
 fn init_containers(context: &Context) -> Option<PodPlan> {
     let facts = context.facts();
     let node = facts.candidates(Some(Scope::Container)).next()?;
@@ -188,13 +188,8 @@ fn init_containers(context: &Context) -> Option<PodPlan> {
     // the probe may be here, with one CPU
     let request =
         (half < largest).then(|| ResourceRequest::Limits(list(&[(CPU, half * CORE)], "64Mi")))?;
-    let plan = on(
-        context,
-        "init-container-before",
-        &node.node,
-        request.clone(),
-    );
-    Some(plan.with_init_containers([request]))
+    let plan = on(context, "init-containers", &node.node, request.clone());
+    Some(plan.with_init_containers(vec![request; node.zones.len()]))
 }
 
 /// Returns one unit more than the largest zone has, if the zones have it together.
