@@ -9,14 +9,18 @@
 mod restarts;
 
 use api::names;
+use api::nrt::v1alpha2::NodeResourceTopology;
 use cluster_faults::socket::SocketFault;
 use cluster_faults::{Disturbance, Fault, Part, Process, Rule, Selector, WatchEnd};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
 
 use crate::context::Context;
 use crate::context::arena::{Arena, Fit};
 use crate::context::padding::in_both_zones;
+use crate::ledger::{ObjectRef, Undo};
 use crate::needs::Need;
 use crate::observed::{NodeTopology, Scope, zones_difference};
 use crate::resources::Resources;
@@ -28,6 +32,8 @@ use crate::workload::{PodPlan, ResourceRequest};
 
 const REQUEST: &str = "4c 4Gi";
 const SMALL: &str = "3c 3Gi";
+/// Annotation of an NRT that means nothing.
+const TOUCHED: &str = "e2e.numaresources/touched";
 
 /// The fault during which a pod is placed.
 struct Row {
@@ -237,6 +243,22 @@ async fn next_takes_its_place(
     .await
 }
 
+/// Changes an NRT in a way that says nothing about pods: what a scheduler then gets is no newer report.
+async fn touch(ctx: &Context, node: &str) -> Result<(), StepError> {
+    let nrts = Api::<NodeResourceTopology>::all(ctx.client());
+    let object = ObjectRef::of(&nrts.get(node).await?);
+    let annotate = |value: Option<&str>| json!({"metadata": {"annotations": {TOUCHED: value}}});
+    let undo = Undo::Patch {
+        object,
+        patch: annotate(None),
+    };
+    ctx.recorder
+        .plan(&format!("annotate the NRT of {node}"), undo)?;
+    let patch = Patch::Merge(annotate(Some("by a scenario")));
+    nrts.patch(node, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
 async fn placed_meanwhile(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let (arena, before) = leave_room_for_one(ctx).await?;
     let target = &before.node;
@@ -254,6 +276,7 @@ async fn placed_meanwhile(ctx: &Context, row: &Row) -> Result<(), StepError> {
             is_placed_on(ctx, first.name(), target).await?;
         }
         if row.unreported {
+            touch(ctx, target).await?;
             ctx.create(next.pod()).await?;
             waits(ctx, next.name()).await?;
             let now = ctx.topology(target).await?;
