@@ -246,8 +246,8 @@ pub(crate) async fn lease_not_held(
         let Some(found) = deployments.get_opt(deployment).await? else {
             continue;
         };
-        let elects = elects(&found)
-            || (deployment == names::SCHEDULER && runs(&found) && is_configured(client).await?);
+        let configured = deployment == names::SCHEDULER && is_configured(client).await?;
+        let elects = elects(&found, configured);
         if !elects {
             continue;
         }
@@ -259,11 +259,6 @@ pub(crate) async fn lease_not_held(
         }
     }
     Ok(None)
-}
-
-fn runs(deployment: &Deployment) -> bool {
-    let spec = deployment.spec.as_ref();
-    spec.is_some_and(|spec| spec.replicas.unwrap_or(1) > 0)
 }
 
 /// Returns whether the configuration of the scheduler asks for an election.
@@ -282,8 +277,8 @@ fn asks_for_election(config: &str) -> bool {
     config["leaderElection"]["leaderElect"] == true
 }
 
-/// Returns whether the pods of a Deployment elect one among them.
-fn elects(deployment: &Deployment) -> bool {
+/// Returns whether the pods of a Deployment elect one among them, where their configuration asks for it or not.
+fn elects(deployment: &Deployment, configured: bool) -> bool {
     let Some(spec) = &deployment.spec else {
         return false;
     };
@@ -295,7 +290,7 @@ fn elects(deployment: &Deployment) -> bool {
     let is_operator = deployment.name_any() == names::OPERATOR_DEPLOYMENT;
     let refuses = words.any(|word| word.trim_start_matches('-') == "leader-elect=false");
     let replicas = spec.replicas.unwrap_or(1);
-    replicas > 0 && !refuses && (is_operator || replicas > 1)
+    replicas > 0 && !refuses && (is_operator || replicas > 1 || configured)
 }
 
 /// Returns why a lease is not held. It is when it was renewed less than its duration ago, or since the first look.
@@ -439,15 +434,18 @@ mod tests {
     }
 
     #[rstest]
-    #[case::operator("numaresources-controller-manager", 1, &[], true)]
-    #[case::operator_told_not_to("numaresources-controller-manager", 1, &["--leader-elect=false"], false)]
-    #[case::one_scheduler("secondary-scheduler", 1, &[], false)]
-    #[case::several_schedulers("secondary-scheduler", 3, &[], true)]
-    #[case::none("numaresources-controller-manager", 0, &[], false)]
+    #[case::operator("numaresources-controller-manager", 1, &[], false, true)]
+    #[case::operator_told_not_to("numaresources-controller-manager", 1, &["--leader-elect=false"], false, false)]
+    #[case::one_scheduler("secondary-scheduler", 1, &[], false, false)]
+    #[case::one_scheduler_that_is_to("secondary-scheduler", 1, &[], true, true)]
+    #[case::several_schedulers("secondary-scheduler", 3, &[], false, true)]
+    #[case::none("numaresources-controller-manager", 0, &[], false, false)]
+    #[case::no_scheduler("secondary-scheduler", 0, &[], true, false)]
     fn what_elects_needs_a_lease(
         #[case] name: &str,
         #[case] replicas: i32,
         #[case] args: &[&str],
+        #[case] configured: bool,
         #[case] expected: bool,
     ) {
         let deployment: Deployment = serde_json::from_value(json!({
@@ -455,6 +453,6 @@ mod tests {
             "spec": {"replicas": replicas, "selector": {}, "template": {"spec": {"containers": [{"name": "c", "args": args}]}}},
         }))
         .expect("a deployment");
-        assert_eq!(elects(&deployment), expected);
+        assert_eq!(elects(&deployment, configured), expected);
     }
 }

@@ -98,15 +98,15 @@ impl Applier {
 
     /// Creates the object, or updates it if the update would change it. Retries when the object changes between read and write.
     pub async fn apply(&self, desired: &Value) -> Result<Applied, Error> {
-        self.apply_over(desired, |_, _| ()).await
+        self.apply_over(desired, |_, _| None).await
     }
 
     /// Like [`Applier::apply`], where what is desired depends on the object that is there. `adapt` gets that object as it was read just before the
-    /// write, and changes what is desired. It is called again when the object changes between read and write.
+    /// write, and what is desired, and returns what is desired instead, if anything. It is called again when the object changes between read and write.
     pub async fn apply_over(
         &self,
         desired: &Value,
-        adapt: impl Fn(&DynamicObject, &mut Value),
+        adapt: impl Fn(&DynamicObject, &Value) -> Option<Value>,
     ) -> Result<Applied, Error> {
         let identity =
             Identity::of(desired).ok_or_else(|| Error::Incomplete(desired.to_string()))?;
@@ -161,7 +161,7 @@ impl Applier {
         api: &Api<DynamicObject>,
         identity: &Identity,
         desired: &Value,
-        adapt: impl Fn(&DynamicObject, &mut Value),
+        adapt: impl Fn(&DynamicObject, &Value) -> Option<Value>,
     ) -> Result<Applied, Error> {
         let existing = api
             .get_opt(&identity.name)
@@ -181,9 +181,9 @@ impl Applier {
                 object,
             });
         };
-        let mut desired = desired.clone();
-        adapt(&existing, &mut desired);
-        let desired_digest = digest(&desired);
+        let adapted = adapt(&existing, desired);
+        let desired = adapted.as_ref().unwrap_or(desired);
+        let desired_digest = digest(desired);
         if self.is_up_to_date(identity, &existing, desired_digest) {
             return Ok(Applied {
                 outcome: Outcome::Unchanged,
@@ -192,9 +192,9 @@ impl Applier {
         }
         let old = serde_json::to_value(&existing)
             .map_err(|error| Error::Form(Box::new(identity.clone()), error))?;
-        let update = parse(identity, merge::updated(&old, &desired))?;
+        let update = parse(identity, merge::updated(&old, desired))?;
         if !self
-            .would_change(api, identity, &old, &desired, &update)
+            .would_change(api, identity, &old, desired, &update)
             .await?
         {
             self.remember(identity, &existing, desired_digest);

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use apply::{Applier, wait};
-use cluster_faults::Faults;
+use cluster_faults::{Faults, Selector};
 use cluster_spec::flavour::Flavour;
 use fs_err as fs;
 use k8s_openapi::api::core::v1::Node;
@@ -35,6 +35,13 @@ const METRICS_PORT: u16 = 8080;
 /// Waits for the result of `work`; panics after a minute.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(WITHIN, work).await.expect(what)
+}
+
+/// Selects the operator's requests with these verbs.
+pub(crate) fn its(verbs: &[&str]) -> Selector {
+    let account = api::names::OPERATOR_SERVICE_ACCOUNT;
+    let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
+    Selector::default().user(&user).verbs(verbs)
 }
 
 /// The fields are in the order in which they must be dropped.

@@ -1,12 +1,11 @@
 //! Kills the operator between two writes and checks that the next one completes the work. Runs on the embedded server, which can hold
 //! requests.
 
-use api::names;
 use cluster_faults::{Fault, Rule, Selector};
 use cluster_spec::flavour::Flavour;
 use futures::stream::{self, StreamExt as _};
 
-use crate::cluster::NAMESPACE;
+use crate::cluster::its;
 use crate::installation::{Installation, Objects, simulate_controllers};
 
 /// Number of clusters that are tested concurrently.
@@ -16,10 +15,7 @@ const WITHOUT_LEASE: [&str; 1] = ["-leader-elect=false"];
 
 /// Selects the writes of the operator.
 fn writes() -> Selector {
-    let account = names::OPERATOR_SERVICE_ACCOUNT;
-    Selector::default()
-        .user(&format!("system:serviceaccount:{NAMESPACE}:{account}"))
-        .verbs(&["create", "update", "patch", "delete"])
+    its(&["create", "update", "patch", "delete"])
 }
 
 /// Runs an undisturbed installation. Returns the number of its writes and the resulting objects.

@@ -10,15 +10,8 @@ use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 use testbed::lane::Lane;
 
-use crate::cluster::{Cluster, NAMESPACE, within};
+use crate::cluster::{Cluster, NAMESPACE, its, within};
 use crate::exporters::{CR, DS_A, DS_B, conditions, cr, make_ready};
-
-/// Selects requests of the operator.
-fn its(verbs: &[&str]) -> Selector {
-    let account = api::names::OPERATOR_SERVICE_ACCOUNT;
-    let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
-    Selector::default().user(&user).verbs(verbs)
-}
 
 async fn create(cluster: &Cluster) -> Api<NumaResourcesOperator> {
     let crs: Api<NumaResourcesOperator> = Api::all(cluster.client.clone());

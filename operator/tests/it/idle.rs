@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::json;
 use testbed::lane::Lane;
 
-use crate::cluster::{Cluster, NAMESPACE, within};
+use crate::cluster::{Cluster, its, within};
 use crate::exporters::{CR, DS_A, DS_B, conditions, cr, make_ready};
 
 /// Groups in which the operator writes, except the one of its lease.
@@ -27,15 +27,11 @@ const GROUPS: [&str; 10] = [
 const RECONCILIATIONS: u64 = 100;
 
 /// Selects the operator's requests in a group with these verbs.
-fn its(group: &str, verbs: &[&str]) -> Selector {
-    let account = api::names::OPERATOR_SERVICE_ACCOUNT;
-    let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
+fn its_in(group: &str, verbs: &[&str]) -> Selector {
     Selector {
         group: Some(group.to_owned()),
-        ..Selector::default()
+        ..its(verbs)
     }
-    .user(&user)
-    .verbs(verbs)
 }
 
 /// Returns a rule that counts requests and changes nothing.
@@ -66,7 +62,7 @@ async fn a_hundred_reconciliations_without_a_change_write_nothing(
     let faults = faults.api().unwrap();
     let resource = Selector {
         resource: Some("numaresourcesoperators".to_owned()),
-        ..its("nodetopology.openshift.io", &["get"])
+        ..its_in("nodetopology.openshift.io", &["get"])
     };
     let reconciliations = faults.add(counted(resource));
     let touch = async |moment: u64| {
@@ -82,7 +78,7 @@ async fn a_hundred_reconciliations_without_a_change_write_nothing(
     let writes = ["create", "update", "patch", "delete"];
     let rules: Vec<_> = GROUPS
         .iter()
-        .map(|group| faults.add(counted(its(group, &writes))))
+        .map(|group| faults.add(counted(its_in(group, &writes))))
         .collect();
     let before = faults.hits(reconciliations);
     // a reconciliation is known to be complete when the next one begins

@@ -30,6 +30,8 @@ use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
 use crate::scenarios::attributes::nrt_attributes;
 use crate::scenarios::registry::scenario;
+use crate::scenarios::rte::installed::verbosity;
+use crate::scenarios::rtetols::toleration;
 use crate::scenarios::{config, steps};
 use crate::step::StepError;
 
@@ -129,7 +131,7 @@ async fn resource_brings_exporters(ctx: &Context) -> Result<(), StepError> {
     })
     .await?;
     ctx.step("exporters log and tolerate as they should", async {
-        let tolerated = json!(toleration());
+        let tolerated = json!(own_toleration());
         for set in ctx.exporter_daemon_sets().await? {
             logs_with(&set, LogLevel::Debug)?;
             let tolerations = json!(set.spec.map(|spec| spec.template.spec))["tolerations"].take();
@@ -161,18 +163,13 @@ fn with_own_settings(resource: &NumaResourcesOperator) -> NumaResourcesOperator 
     resource.spec.log_level = LogLevel::Debug;
     for group in &mut resource.spec.node_groups {
         let config = group.config.get_or_insert_default();
-        config.tolerations.push(toleration());
+        config.tolerations.push(own_toleration());
     }
     resource
 }
 
-fn toleration() -> Toleration {
-    Toleration {
-        key: Some("install-test".to_owned()),
-        operator: Some("Exists".to_owned()),
-        effect: Some("NoSchedule".to_owned()),
-        ..Toleration::default()
-    }
+fn own_toleration() -> Toleration {
+    toleration("install-test", "Exists", None, "NoSchedule")
 }
 
 async fn have_selinux_type(ctx: &Context) -> Result<(), StepError> {
@@ -265,7 +262,7 @@ fn first(set: &DaemonSet, field: &str) -> Value {
 
 /// Checks that exporters log with this level.
 fn logs_with(set: &DaemonSet, level: LogLevel) -> Result<(), StepError> {
-    let flag = format!("-v={}", level.verbosity());
+    let flag = format!("-v={}", verbosity(level));
     let args = first(set, "args");
     if args
         .as_array()

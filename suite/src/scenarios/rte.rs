@@ -7,7 +7,7 @@ mod disrupted;
 mod endpoint;
 mod fingerprint;
 mod inside;
-mod installed;
+pub(super) mod installed;
 mod local;
 mod own;
 mod owned;

@@ -91,7 +91,12 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-fn toleration(key: &str, operator: &str, value: Option<&str>, effect: &str) -> Toleration {
+pub(super) fn toleration(
+    key: &str,
+    operator: &str,
+    value: Option<&str>,
+    effect: &str,
+) -> Toleration {
     Toleration {
         key: Some(key.to_owned()),
         operator: Some(operator.to_owned()),

@@ -45,7 +45,8 @@ pub(super) async fn are_right(context: &Context, busy: &str) -> Result<(), StepE
     let nodes = Api::<Node>::all(context.client());
     let nodes = nodes.list(&ListParams::default()).await?.items;
     let class = runtime_class(context, busy).await?;
-    let mut refused: Vec<Refused> = zones(context, busy).collect();
+    let mut refused: Vec<Refused> = more_cpus(context, busy).into_iter().collect();
+    refused.extend(more_devices(context, busy));
     refused.extend(left(context, busy));
     refused.extend(class.as_ref().map(|class| overhead(context, busy, class)));
     refused.extend(nodes.iter().find_map(|node| tainted(context, node)));
@@ -101,27 +102,30 @@ async fn not_refused(context: &Context, refused: &Refused) -> Result<Option<Stri
     }))
 }
 
-/// Plans pods that need more of one zone than the largest one has. Their node is not the busy one: a scheduler may look at the zones of nodes only
+/// Plans a pod that needs more CPUs of one zone than the largest one has. Its node is not the busy one: a scheduler may look at the zones of nodes only
 /// once these have pods.
-fn zones(context: &Context, busy: &str) -> impl Iterator<Item = Refused> {
-    let facts = context.facts();
-    let idle = |node: &&NodeTopology| node.node != busy;
-    let cpus = facts.candidates(None).filter(idle).find_map(|node| {
-        let cpus = more_than_a_zone(node, CPU)?;
-        let name = "more-cpus-than-a-zone";
-        let request = ResourceRequest::Limits(list(&[(CPU, cpus)], "64Mi"));
-        Some(plan(context, name, node, request))
-    });
-    let devices = facts.candidates(None).filter(idle).find_map(|node| {
+fn more_cpus(context: &Context, busy: &str) -> Option<Refused> {
+    idle(context, busy).find_map(|node| {
+        let request = ResourceRequest::Limits(cpus(more_than_a_zone(node, CPU)?));
+        Some(plan(context, "more-cpus-than-a-zone", node, request))
+    })
+}
+
+/// Plans a pod that needs more devices of one zone, likewise. It is not Guaranteed: kubelets align devices of every pod.
+fn more_devices(context: &Context, busy: &str) -> Option<Refused> {
+    idle(context, busy).find_map(|node| {
         let (device, count) =
             devices(node).find_map(|name| Some((name, more_than_a_zone(node, name)?)))?;
-        // not Guaranteed: kubelets align devices of every pod
         let mut request = Resources::new();
         request.set(device, count);
-        let name = "more-devices-than-a-zone";
-        Some(plan(context, name, node, ResourceRequest::Limits(request)))
-    });
-    cpus.into_iter().chain(devices)
+        let request = ResourceRequest::Limits(request);
+        Some(plan(context, "more-devices-than-a-zone", node, request))
+    })
+}
+
+fn idle<'a>(context: &'a Context, busy: &'a str) -> impl Iterator<Item = &'a NodeTopology> {
+    let all = context.facts().candidates(None);
+    all.filter(move |node| node.node != busy)
 }
 
 fn plan(context: &Context, name: &str, node: &NodeTopology, request: ResourceRequest) -> Refused {
@@ -186,8 +190,7 @@ fn init_containers(context: &Context) -> Option<PodPlan> {
     let largest = largest_zone(node, CPU)? / CORE;
     let half = largest / 2 + 1;
     // the probe may be here, with one CPU
-    let request =
-        (half < largest).then(|| ResourceRequest::Limits(list(&[(CPU, half * CORE)], "64Mi")))?;
+    let request = (half < largest).then(|| ResourceRequest::Limits(cpus(half * CORE)))?;
     let plan = on(context, "init-containers", &node.node, request.clone());
     Some(plan.with_init_containers(vec![request; node.zones.len()]))
 }
@@ -213,11 +216,10 @@ fn all_cpus(context: &Context, node: &str) -> Option<Resources> {
     Some(all.filtered(|name, _| name == CPU))
 }
 
-fn list(amounts: &[(&str, i64)], others: &str) -> Resources {
-    let mut list = Resources::literal(others);
-    for (name, milli) in amounts {
-        list.set(name, *milli);
-    }
+/// Returns CPUs, in thousandths, with a little memory.
+fn cpus(milli: i64) -> Resources {
+    let mut list = Resources::literal("64Mi");
+    list.set(CPU, milli);
     list
 }
 

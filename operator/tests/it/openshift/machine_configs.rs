@@ -9,7 +9,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{CUSTOM_POLICY, MACHINE_CONFIG_A, OpenShift};
-use crate::cluster::NAMESPACE;
+use crate::cluster::its;
 
 const ROLE: &str = "machineconfiguration.openshift.io/role";
 
@@ -107,12 +107,12 @@ async fn machine_configuration_of_another_program_stays_that_comes_during_a_requ
         .await;
     let faults = cluster.faults().await;
     let faults = faults.api().unwrap();
-    let its = Selector::resource("machineconfiguration.openshift.io", "machineconfigs");
-    let account = api::names::OPERATOR_SERVICE_ACCOUNT;
-    let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
-    let its = its.user(&user).verbs(&["get", "update"]);
+    let requests = Selector {
+        resource: Some("machineconfigs".to_owned()),
+        ..its(&["get", "update"])
+    };
     let delay = Fault::Delay { milliseconds: 300 };
-    let delayed = faults.add(Rule::new(its, delay));
+    let delayed = faults.add(Rule::new(requests, delay));
     pool.change(json!({"metadata": {"labels": {ROLE: null}}}))
         .await;
     faults.wait_for_hits(delayed, request).await;

@@ -47,7 +47,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Returns the level for klog's `-v`.
-const fn verbosity(level: LogLevel) -> u8 {
+pub(in crate::scenarios) const fn verbosity(level: LogLevel) -> u8 {
     match level {
         LogLevel::Debug => 4,
         LogLevel::Trace => 6,

@@ -189,15 +189,21 @@ impl Placement {
 
 /// Reads what the NRT of a node says now, and its zones at the same time.
 async fn read(ctx: &Context, node: &str) -> Result<(Placement, NodeTopology), StepError> {
-    let object = Api::<NodeResourceTopology>::all(ctx.client())
-        .get(node)
-        .await?;
-    let found = Placement::of(&object).map_err(StepError::fail)?;
-    let placement = found.ok_or_else(|| {
+    find(ctx, node).await?.ok_or_else(|| {
         StepError::fail(format!(
             "the NRT of {node} has no attribute {NUMA_PLACEMENT_METADATA}"
         ))
-    })?;
+    })
+}
+
+/// Like [`read`]; `None` if the NRT has no such attributes.
+async fn find(ctx: &Context, node: &str) -> Result<Option<(Placement, NodeTopology)>, StepError> {
+    let object = Api::<NodeResourceTopology>::all(ctx.client())
+        .get(node)
+        .await?;
+    let Some(placement) = Placement::of(&object).map_err(StepError::fail)? else {
+        return Ok(None);
+    };
     let topology =
         NodeTopology::read(&object).map_err(|error| StepError::fail(error.to_string()))?;
     if placement.zones != topology.zones.len() {
@@ -208,7 +214,7 @@ async fn read(ctx: &Context, node: &str) -> Result<(Placement, NodeTopology), St
         ));
     }
     match placement.flaw() {
-        None => Ok((placement, topology)),
+        None => Ok(Some((placement, topology))),
         Some(flaw) => Err(StepError::fail(format!("the NRT of {node}: {flaw}"))),
     }
 }
@@ -218,13 +224,10 @@ pub(in crate::scenarios) async fn is_in_zones_that_gave(
     ctx: &Context,
     node: &str,
 ) -> Result<(), StepError> {
-    let nrts = Api::<NodeResourceTopology>::all(ctx.client());
-    let object = nrts.get(node).await?;
-    let Some(placement) = Placement::of(&object).map_err(StepError::fail)? else {
+    let Some((placement, now)) = find(ctx, node).await? else {
         ctx.recorder.saw(format!("no {NUMA_PLACEMENT_METADATA}"));
         return Ok(());
     };
-    let now = NodeTopology::read(&object).map_err(|error| StepError::fail(error.to_string()))?;
     let unloaded = topology_of(&ctx.facts().nodes, node)?;
     let without = zones_that_gave(unloaded, &now).find(|id| !placement.has(*id));
     match without {

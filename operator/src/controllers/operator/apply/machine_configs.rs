@@ -49,11 +49,13 @@ pub(crate) async fn take(steps: &[Step], context: &Context) -> Result<(), Error>
 /// Applies a machine configuration. What it does stays as it is if it suffices: a change would restart all machines of the pool.
 async fn install(wanted: &Value, context: &Context) -> Result<(), Error> {
     let version = &context.installation.version;
-    let keep = |there: &DynamicObject, wanted: &mut Value| {
+    let keep = |there: &DynamicObject, wanted: &Value| {
         let config = &there.data["spec"]["config"];
-        if machine_config::suffices(config, version) {
-            wanted["spec"]["config"] = config.clone();
-        }
+        machine_config::suffices(config, version).then(|| {
+            let mut kept = wanted.clone();
+            kept["spec"]["config"] = config.clone();
+            kept
+        })
     };
     context.applier.apply_over(wanted, keep).await?;
     Ok(())
