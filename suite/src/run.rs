@@ -112,15 +112,19 @@ fn started(options: &Options, plan: Vec<ScenarioInfo>, paths: &ReportPaths) -> E
         ClusterSource::Own(lane) => lane.name().to_owned(),
         ClusterSource::Kubeconfig(kubeconfig) => kubeconfig.to_string(),
     };
+    let mut facts = BTreeMap::from([
+        ("cluster".to_owned(), cluster),
+        ("report".to_owned(), paths.report.display().to_string()),
+        ("events".to_owned(), paths.events().display().to_string()),
+    ]);
+    if let Some(seed) = options.seed {
+        facts.insert("order".to_owned(), format!("--shuffle={seed}"));
+    }
     Event::RunStarted {
         run: options.run.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         plan,
-        facts: BTreeMap::from([
-            ("cluster".to_owned(), cluster),
-            ("report".to_owned(), paths.report.display().to_string()),
-            ("events".to_owned(), paths.events().display().to_string()),
-        ]),
+        facts,
     }
 }
 

@@ -77,6 +77,8 @@ pub struct Options {
     pub run: String,
     /// Where the run records what it changes on a given cluster, which it then has to itself. `None` leaves that to who calls.
     pub ledger: Option<PathBuf>,
+    /// The seed of the scenarios' order, for the reports, if it is random.
+    pub seed: Option<u64>,
     /// The program that collects the state of the cluster when a scenario has failed, if one does.
     pub must_gather: Option<PathBuf>,
 }
@@ -106,6 +108,7 @@ impl Options {
             deadlines: Deadlines::default(),
             run: new_run_id(),
             ledger: None,
+            seed: None,
             must_gather: None,
         })
     }

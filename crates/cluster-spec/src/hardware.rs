@@ -2,6 +2,7 @@
 //!
 //! One tree serves every node with the same machine; nodes bind its parts, read-only, over the real ones (ARCHITECTURE.md 5).
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -20,50 +21,58 @@ pub const PARTS: [(&str, &str); 5] = [
 const KIB: u64 = 1024;
 const PAGE_2MI_KIB: u64 = 2048;
 const PAGE_1GI_KIB: u64 = 1_048_576;
-/// Caches of one core: index directory, level, type, size.
-const CORE_CACHES: [(u32, u32, &str, &str); 3] = [
+/// A cache: index directory, level, type, size.
+type Cache = (u32, u32, &'static str, &'static str);
+/// Caches of one core.
+const CORE_CACHES: [Cache; 3] = [
     (0, 1, "Data", "32K"),
     (1, 1, "Instruction", "32K"),
     (2, 2, "Unified", "1024K"),
 ];
+/// Cache that several cores share.
+const LAST_CACHE: Cache = (3, 3, "Unified", "32768K");
 
 /// Writes the whole tree into a new directory.
 pub fn write_tree(machine: &Machine, dir: &Path) -> std::io::Result<()> {
-    let tree = Tree {
+    let mut tree = Tree {
         machine,
         dir: dir.to_owned(),
+        files: Files::default(),
     };
     tree.cpus()?;
     tree.zones()?;
+    let Tree { mut files, .. } = tree;
     let sum = |count: fn(&fixtures::machines::Zone) -> u64| machine.zones().iter().map(count).sum();
     write_hugepages(
+        &mut files,
         &dir.join("hugepages"),
         sum(|zone| zone.hugepages_2mi),
         sum(|zone| zone.hugepages_1gi),
         true,
     )?;
-    put(&dir.join("cpuinfo"), &cpuinfo(machine))?;
-    put(&dir.join("meminfo"), &meminfo(machine))
+    files.put(&dir.join("cpuinfo"), &cpuinfo(machine))?;
+    files.put(&dir.join("meminfo"), &meminfo(machine))
 }
 
 struct Tree<'a> {
     machine: &'a Machine,
     dir: PathBuf,
+    files: Files,
 }
 
 impl Tree<'_> {
-    fn cpus(&self) -> std::io::Result<()> {
+    fn cpus(&mut self) -> std::io::Result<()> {
         let machine = self.machine;
         let base = self.dir.join("cpu");
         let all: Vec<u32> = (0..machine.total_cpus()).collect();
         let online = line(&format_cpu_list(&all));
         for name in ["online", "possible", "present"] {
-            put(&base.join(name), &online)?;
+            self.files.put(&base.join(name), &online)?;
         }
         for name in ["offline", "isolated", "nohz_full"] {
-            put(&base.join(name), "\n")?;
+            self.files.put(&base.join(name), "\n")?;
         }
-        put(
+        self.files.put(
             &base.join("kernel_max"),
             &line(&machine.total_cpus().saturating_sub(1).to_string()),
         )?;
@@ -73,7 +82,7 @@ impl Tree<'_> {
         Ok(())
     }
 
-    fn cpu(&self, base: &Path, cpu: u32) -> std::io::Result<()> {
+    fn cpu(&mut self, base: &Path, cpu: u32) -> std::io::Result<()> {
         let machine = self.machine;
         let dir = base.join(format!("cpu{cpu}"));
         let core = machine.core_of(cpu);
@@ -81,7 +90,7 @@ impl Tree<'_> {
         let siblings = machine.core_cpus(core);
         let socket = machine.socket_of(zone);
         let package = machine.socket_cpus(socket);
-        put(&dir.join("online"), "1\n")?;
+        self.files.put(&dir.join("online"), "1\n")?;
         let topology = dir.join("topology");
         // Linux numbers the cores of each package from 0.
         let first = machine
@@ -105,21 +114,43 @@ impl Tree<'_> {
             ("core_siblings", cpu_mask(&package)),
             ("package_cpus", cpu_mask(&package)),
         ] {
-            put(&topology.join(name), &line(&value))?;
+            self.files.put(&topology.join(name), &line(&value))?;
         }
-        for (index, level, kind, size) in CORE_CACHES {
-            write_cache(&dir, index, level, kind, size, core, &siblings)?;
+        for cache in CORE_CACHES {
+            self.cache(&dir, cache, core, &siblings)?;
         }
-        let (cache, sharing) = machine.cache_of(core);
+        let (id, sharing) = machine.cache_of(core);
         let sharing: Vec<u32> = sharing.flat_map(|core| machine.core_cpus(core)).collect();
-        write_cache(&dir, 3, 3, "Unified", "32768K", cache, &sharing)?;
+        self.cache(&dir, LAST_CACHE, id, &sharing)?;
         symlink(
             format!("../../node/node{zone}"),
             dir.join(format!("node{zone}")),
         )
     }
 
-    fn zones(&self) -> std::io::Result<()> {
+    /// Writes the cache with this id, which these CPUs share, into the directory of one of them.
+    fn cache(
+        &mut self,
+        cpu_dir: &Path,
+        (index, level, kind, size): Cache,
+        id: u32,
+        shared: &[u32],
+    ) -> std::io::Result<()> {
+        let dir = cpu_dir.join(format!("cache/index{index}"));
+        for (name, value) in [
+            ("level", level.to_string()),
+            ("type", kind.to_owned()),
+            ("size", size.to_owned()),
+            ("id", id.to_string()),
+            ("shared_cpu_list", format_cpu_list(shared)),
+            ("shared_cpu_map", cpu_mask(shared)),
+        ] {
+            self.files.put(&dir.join(name), &line(&value))?;
+        }
+        Ok(())
+    }
+
+    fn zones(&mut self) -> std::io::Result<()> {
         let machine = self.machine;
         let base = self.dir.join("node");
         let ids: Vec<u32> = (0..machine.zones().len() as u32).collect();
@@ -131,25 +162,30 @@ impl Tree<'_> {
             "has_memory",
             "has_normal_memory",
         ] {
-            put(&base.join(name), &list)?;
+            self.files.put(&base.join(name), &list)?;
         }
         for (index, zone) in machine.zones().iter().enumerate() {
             let dir = base.join(format!("node{index}"));
             let cpus = machine.zone_cpus(index);
-            put(&dir.join("cpulist"), &line(&format_cpu_list(&cpus)))?;
-            put(&dir.join("cpumap"), &line(&cpu_mask(&cpus)))?;
+            self.files
+                .put(&dir.join("cpulist"), &line(&format_cpu_list(&cpus)))?;
+            self.files
+                .put(&dir.join("cpumap"), &line(&cpu_mask(&cpus)))?;
             let distances: Vec<String> = machine.distances()[index]
                 .iter()
                 .map(ToString::to_string)
                 .collect();
-            put(&dir.join("distance"), &line(&distances.join(" ")))?;
-            put(&dir.join("meminfo"), &zone_meminfo(index, zone))?;
-            put(
+            self.files
+                .put(&dir.join("distance"), &line(&distances.join(" ")))?;
+            self.files
+                .put(&dir.join("meminfo"), &zone_meminfo(index, zone))?;
+            self.files.put(
                 &dir.join("numastat"),
                 "numa_hit 0\nnuma_miss 0\nnuma_foreign 0\ninterleave_hit 0\nlocal_node 0\nother_node 0\n",
             )?;
-            put(&dir.join("vmstat"), "nr_free_pages 0\n")?;
+            self.files.put(&dir.join("vmstat"), "nr_free_pages 0\n")?;
             write_hugepages(
+                &mut self.files,
                 &dir.join("hugepages"),
                 zone.hugepages_2mi,
                 zone.hugepages_1gi,
@@ -163,39 +199,22 @@ impl Tree<'_> {
     }
 }
 
-fn write_cache(
-    cpu_dir: &Path,
-    index: u32,
-    level: u32,
-    kind: &str,
-    size: &str,
-    id: u32,
-    shared: &[u32],
-) -> std::io::Result<()> {
-    let dir = cpu_dir.join(format!("cache/index{index}"));
-    for (name, value) in [
-        ("level", level.to_string()),
-        ("type", kind.to_owned()),
-        ("size", size.to_owned()),
-        ("id", id.to_string()),
-        ("shared_cpu_list", format_cpu_list(shared)),
-        ("shared_cpu_map", cpu_mask(shared)),
-    ] {
-        put(&dir.join(name), &line(&value))?;
-    }
-    Ok(())
-}
-
 /// Writes the pools of both page sizes; the pools of the whole machine have two more files than those of a zone.
-fn write_hugepages(dir: &Path, small: u64, large: u64, whole_machine: bool) -> std::io::Result<()> {
+fn write_hugepages(
+    files: &mut Files,
+    dir: &Path,
+    small: u64,
+    large: u64,
+    whole_machine: bool,
+) -> std::io::Result<()> {
     for (kib, count) in [(PAGE_2MI_KIB, small), (PAGE_1GI_KIB, large)] {
         let pool = dir.join(format!("hugepages-{kib}kB"));
-        put(&pool.join("nr_hugepages"), &line(&count.to_string()))?;
-        put(&pool.join("free_hugepages"), &line(&count.to_string()))?;
-        put(&pool.join("surplus_hugepages"), "0\n")?;
+        files.put(&pool.join("nr_hugepages"), &line(&count.to_string()))?;
+        files.put(&pool.join("free_hugepages"), &line(&count.to_string()))?;
+        files.put(&pool.join("surplus_hugepages"), "0\n")?;
         if whole_machine {
-            put(&pool.join("resv_hugepages"), "0\n")?;
-            put(&pool.join("nr_overcommit_hugepages"), "0\n")?;
+            files.put(&pool.join("resv_hugepages"), "0\n")?;
+            files.put(&pool.join("nr_overcommit_hugepages"), "0\n")?;
         }
     }
     Ok(())
@@ -281,11 +300,28 @@ fn line(text: &str) -> String {
     format!("{text}\n")
 }
 
-fn put(path: &Path, content: &str) -> std::io::Result<()> {
-    if let Some(parent) = path.parent() {
-        fs_err::create_dir_all(parent)?;
+/// The files of one tree. Those that say the same are one file with several names: a machine has thousands of names, few contents, and
+/// a file system takes far longer for a file than for a name. Nothing writes to a tree that is complete.
+#[derive(Default)]
+struct Files {
+    by_content: HashMap<String, PathBuf>,
+}
+
+impl Files {
+    fn put(&mut self, path: &Path, content: &str) -> std::io::Result<()> {
+        if let Some(parent) = path.parent() {
+            fs_err::create_dir_all(parent)?;
+        }
+        if let Some(same) = self.by_content.get(content)
+            && fs_err::hard_link(same, path).is_ok()
+        {
+            return Ok(());
+        }
+        // The first of its content, or a file system without links or with too many to this file.
+        fs_err::write(path, content)?;
+        self.by_content.insert(content.to_owned(), path.to_owned());
+        Ok(())
     }
-    fs_err::write(path, content)
 }
 
 #[cfg(test)]

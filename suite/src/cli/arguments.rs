@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use goflags::GoDuration;
 use testbed::cli::{NameArgs, PlanArgs, RootArgs, UpArgs};
+use uuid::Uuid;
 
 use crate::select::Selection;
 use crate::skips;
@@ -27,6 +28,9 @@ Examples:
 Exit codes: 0 all passed; 1 set-up failed, a report cannot be written, or unexpected skips (--strict-skips); 2 a scenario failed; 127 usage error; 130 interrupted.
 Ctrl-C stops the running scenario, undoes what was changed and reports; a second one ends the program at once, and says what is left.
 `numaresources-tests cleanup` puts a cluster back that a killed run left behind.";
+
+/// Value of `--shuffle` without a seed.
+const ANY_SEED: &str = "random";
 
 /// What `--version` prints after the program's name.
 const BUILD: &str = goflags::build_line!();
@@ -166,6 +170,17 @@ pub(super) struct RunArgs {
         help_heading = "Selection"
     )]
     pub(super) list: Option<ListForm>,
+    /// Run them in random order, which a seed repeats; the run prints its seed [default: by area]
+    #[arg(
+        long,
+        value_name = "SEED",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ANY_SEED,
+        value_parser = seed,
+        help_heading = "Selection"
+    )]
+    pub(super) shuffle: Option<u64>,
     /// Print what would be done and do nothing
     #[arg(long, help_heading = "Selection")]
     pub(super) dry_run: bool,
@@ -240,6 +255,15 @@ pub(super) struct RunArgs {
     /// Stretch or shorten all time limits by this factor
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor, help_heading = "Output")]
     pub(super) deadline_factor: f64,
+}
+
+/// Reads a seed. One that is drawn is short, because people type it.
+fn seed(text: &str) -> Result<u64, String> {
+    if text == ANY_SEED {
+        return Ok(u64::from(Uuid::new_v4().as_fields().1));
+    }
+    text.parse()
+        .map_err(|_| "a seed is a whole number".to_owned())
 }
 
 fn factor(text: &str) -> Result<f64, String> {

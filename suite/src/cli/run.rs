@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use rand::SeedableRng as _;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom as _;
 use reports::grouped::Grouped;
 use reports::terminal::Terminal;
 use testbed::lane::Lane;
@@ -35,7 +38,10 @@ pub(super) async fn run(args: RunArgs) -> ExitCode {
     if args.no_color {
         anstream::ColorChoice::Never.write_global();
     }
-    let scenarios = scenarios::all();
+    let mut scenarios = scenarios::all();
+    if let Some(seed) = args.shuffle {
+        scenarios.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
+    }
     let selected = match args.selection.apply(&scenarios) {
         Ok(selected) => selected,
         Err(error) => return print_error(USAGE, &error.to_string()),
@@ -192,6 +198,7 @@ fn options(args: &RunArgs, chosen: usize) -> Result<Options, String> {
         deadlines: Deadlines::default().scaled(args.deadline_factor),
         run: setup::new_run_id(),
         ledger: None,
+        seed: args.shuffle,
         must_gather: match &args.must_gather {
             Some(program) if program.as_os_str() == NO_PROGRAM => None,
             Some(program) => Some(program.clone()),

@@ -6,6 +6,7 @@
 //!
 //! `CONTRIBUTING.md` says how to add a fault.
 
+mod gone;
 mod restarts;
 
 use api::names;
@@ -174,6 +175,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         with_faults(row.id, row.part, run)
     };
     let mut all: Vec<Scenario> = ROWS.iter().map(placed).collect();
+    all.extend(gone::scenarios());
     all.extend(restarts::scenarios());
     all
 }

@@ -43,6 +43,7 @@ fn is_empty(dir: &TempDir) -> bool {
 #[case::broken_expression(&["--label", "tier0 &&"], "a label expected at column 9")]
 #[case::broken_pattern(&["--focus", "("], "--focus \"(\" is no regular expression")]
 #[case::nothing_selected(&["--focus", "no such thing"], "no scenario matches the selection")]
+#[case::no_seed(&["--shuffle=x"], "a seed is a whole number")]
 #[case::unknown_option(&["--no-such-option"], "--no-such-option")]
 #[case::negative_tier(&["--tier-up-to=-1"], "invalid value")]
 #[case::wrong_machine(&["--cluster", "local", "--machine", "no-such-profile"], "no-such-profile")]
@@ -198,6 +199,31 @@ fn a_dry_run_tells_and_does_nothing() {
     assert!(text.starts_with("Cluster: one of our own (embedded), brought up for the run\nReport: artifacts/nrop/e2e-serial-run.xml\n"), "{text}");
     assert!(text.contains("  byres/cpu-decides\n"), "{text}");
     assert!(is_empty(&dir));
+}
+
+#[test]
+fn a_shuffled_run_has_the_same_scenarios_in_the_order_of_its_seed() {
+    let dir = dir();
+    let order = |shuffle: &[&str]| {
+        let output = tests(&dir)
+            .args(["--dry-run", "--label", "tier0"])
+            .args(shuffle)
+            .assert()
+            .success();
+        let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+        let (_, scenarios) = text.split_once("Scenarios:\n").expect("scenarios");
+        scenarios.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (seven, eight) = (order(&["--shuffle=7"]), order(&["--shuffle=8"]));
+    assert_eq!(seven, order(&["--shuffle=7"]));
+    assert_ne!(seven, eight);
+    let sorted = |mut order: Vec<String>| {
+        order.sort();
+        order
+    };
+    assert_eq!(sorted(seven), sorted(order(&[])));
+    // any seed will do
+    assert_eq!(sorted(eight), sorted(order(&["--shuffle"])));
 }
 
 #[test]

@@ -45,22 +45,25 @@ pub(super) fn all(settings: &Build, origin: &Origin) -> anyhow::Result<PathBuf> 
 /// Links the programs statically from the libraries of the development build. Returns the directory that they are in.
 ///
 /// The flags apply only to the programs' own few lines, so that no library is compiled again. Whether the C library is static is decided
-/// where a program is linked.
+/// where a program is linked. The programs of the development build stay as they are, because tests may be using them.
 ///
 /// # Errors
 /// Returns an error if one cannot be linked.
 pub(super) fn development() -> anyhow::Result<PathBuf> {
-    let target = cargo::target_dir()?;
-    let dir = target.join("image").join("development");
+    let dir = cargo::target_dir()?.join("image").join("development");
+    std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
     for program in PROGRAMS {
+        let made = dir.join(program.name);
+        // cargo does not know of this file, and would not make it again where it takes the rest for up to date
+        let _ = std::fs::remove_file(&made);
         let mut build = cargo::command();
         build
             .args(["rustc", "--locked", "--quiet", "--package", program.package])
             .args(["--bin", program.name, "--"])
-            .args(["-C", "target-feature=+crt-static", "-C", "strip=symbols"]);
+            .args(["-C", "target-feature=+crt-static", "-C", "strip=symbols"])
+            .arg(format!("--emit=link={}", made.display()));
         let status = build.status().context("starting cargo rustc")?;
         ensure!(status.success(), "cargo rustc ended with {status}");
-        collect(&target.join("debug"), &dir, &[program])?;
     }
     Ok(dir)
 }

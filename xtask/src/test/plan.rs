@@ -138,6 +138,7 @@ const LONG: &[(&str, Expected)] = &[
         takes(65.0, 1.0),
     ),
     ("suite/it/churn::", takes(70.0, 0.5)),
+    ("xtask/it/images::", takes(60.0, 0.6)),
     (
         "suite/it/attached::a_cluster_known_by_its_kubeconfig_gets_the_verdicts_of_its_lane::case_2_local",
         takes(45.0, 0.9),
@@ -158,7 +159,6 @@ const LONG: &[(&str, Expected)] = &[
     ("suite/it/openshift::", takes(20.0, 0.7)),
     ("judges/lib", takes(17.0, 1.5)),
     ("nrotool/it/gathering::what_is_refused", takes(30.0, 0.1)),
-    ("cluster-spec/lib", takes(20.0, 1.0)),
     ("testbed/it/controllers::workloads::many", takes(20.0, 0.5)),
     ("deployer/it/lanes::long::", takes(150.0, 0.45)),
     ("deployer/it/lanes::", takes(50.0, 0.45)),

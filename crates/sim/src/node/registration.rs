@@ -19,14 +19,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Owne
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kubelet_model::workload::Amounts;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::events::Kind;
 use super::kubelet::Kubelet;
 
-/// Interval between two status reports without changes, and between two reconciliations of the managers.
-const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval between two looks at the status, and between two reconciliations of the managers (`nodeStatusUpdateFrequency`).
+const UPDATE_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval between two reports of a status that has not changed (`nodeStatusReportFrequency`).
+const REPORT_INTERVAL: Duration = Duration::from_mins(5);
 /// Interval of lease renewals, and the duration of the lease in seconds.
 const RENEW_INTERVAL: Duration = Duration::from_secs(10);
 const LEASE_SECONDS: i32 = 40;
@@ -289,63 +291,100 @@ pub(crate) fn record_start_events(kubelet: &Kubelet) {
     }
 }
 
+/// The last report of a status.
+struct Report {
+    /// What was sent.
+    sent: NodeStatus,
+    /// What the API server made of it.
+    stored: NodeStatus,
+    at: Instant,
+}
+
+impl Report {
+    /// Returns whether it says everything: neither the status nor what others made of the report has changed since, but for the heartbeats.
+    fn still_holds(&self, now: &NodeStatus, there: Option<&NodeStatus>) -> bool {
+        self.at.elapsed() < REPORT_INTERVAL
+            && without_heartbeats(now) == without_heartbeats(&self.sent)
+            && there
+                .is_some_and(|there| without_heartbeats(there) == without_heartbeats(&self.stored))
+    }
+}
+
+fn without_heartbeats(status: &NodeStatus) -> NodeStatus {
+    let mut status = status.clone();
+    for condition in status.conditions.iter_mut().flatten() {
+        condition.last_heartbeat_time = None;
+    }
+    status
+}
+
 /// Reports the status forever: changes at once, all else periodically.
 pub(crate) async fn report(kubelet: Arc<Kubelet>, facts: Facts) {
     let api: Api<Node> = Api::all(kubelet.client.clone());
     let mut changes = kubelet.managers.changes();
-    let mut written: Option<NodeStatus> = None;
+    let mut last: Option<Report> = None;
     loop {
         kubelet.until_running().await;
         changes.mark_unchanged();
         // The node lifecycle controller may have changed the conditions meanwhile.
-        let before = api
+        let there = api
             .get(&kubelet.name)
             .await
             .ok()
             .and_then(|node| node.status);
-        let before = before.or_else(|| written.clone());
-        let status = status(&kubelet, &facts, before.as_ref(), Timestamp::now());
-        let mut body = json!({ "status": status });
-        // A resource that is gone needs an explicit null in the patch.
-        for (field, list) in [
-            (
-                "capacity",
-                before.as_ref().and_then(|old| old.capacity.as_ref()),
-            ),
-            (
-                "allocatable",
-                before.as_ref().and_then(|old| old.allocatable.as_ref()),
-            ),
-        ] {
-            for name in list.into_iter().flat_map(BTreeMap::keys) {
-                if body["status"][field].get(name).is_none() {
-                    body["status"][field][name] = serde_json::Value::Null;
+        let before = there
+            .as_ref()
+            .or_else(|| last.as_ref().map(|report| &report.sent));
+        let status = status(&kubelet, &facts, before, Timestamp::now());
+        let mut pause = UPDATE_INTERVAL;
+        if !last
+            .as_ref()
+            .is_some_and(|report| report.still_holds(&status, there.as_ref()))
+        {
+            let patch = Patch::Strategic(patch(&status, before));
+            match api
+                .patch_status(&kubelet.name, &PatchParams::default(), &patch)
+                .await
+            {
+                Ok(node) => {
+                    last = Some(Report {
+                        sent: status,
+                        stored: node.status.unwrap_or_default(),
+                        at: Instant::now(),
+                    });
+                }
+                Err(error) => {
+                    tracing::debug!(%error, node = kubelet.name, "The node's status is not written yet; trying again");
+                    pause = FIRST_RETRY * 5;
                 }
             }
         }
-        let patched = api
-            .patch_status(
-                &kubelet.name,
-                &PatchParams::default(),
-                &Patch::Strategic(&body),
-            )
-            .await;
-        let pause = match patched {
-            Ok(_) => {
-                written = Some(status);
-                REPORT_INTERVAL
-            }
-            Err(error) => {
-                tracing::debug!(%error, node = kubelet.name, "The node's status is not written yet; trying again");
-                FIRST_RETRY * 5
-            }
-        };
         let until = Instant::now() + pause;
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return; },
             () = tokio::time::sleep_until(until.into()) => kubelet.managers.reconcile(),
         }
     }
+}
+
+/// Returns the patch that makes the status of a node this one.
+fn patch(status: &NodeStatus, before: Option<&NodeStatus>) -> Value {
+    let mut body = json!({ "status": status });
+    // A resource that is gone needs an explicit null in the patch.
+    for (field, list) in [
+        ("capacity", before.and_then(|old| old.capacity.as_ref())),
+        (
+            "allocatable",
+            before.and_then(|old| old.allocatable.as_ref()),
+        ),
+    ] {
+        for name in list.into_iter().flat_map(BTreeMap::keys) {
+            if body["status"][field].get(name).is_none() {
+                body["status"][field][name] = Value::Null;
+            }
+        }
+    }
+    body
 }
 
 /// Renews the lease forever.

@@ -2,10 +2,12 @@
 
 use api::names;
 use cluster_faults::{Disturbance, FAULT_HOLDER, Part, Process};
+use futures::future::LocalBoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, ObjectMeta};
 
 use super::{
     is_placed_on, leave_room_for_one, next_takes_its_place, plan, stop_exporter, waits,
@@ -17,12 +19,20 @@ use crate::recorder::PollResult;
 use crate::scenario::{Scenario, body};
 use crate::step::StepError;
 
-pub(super) fn scenarios() -> [Scenario; 3] {
+/// Priority class whose pods come before others and evict nobody.
+const IMPORTANT: &str = "important-and-polite";
+
+pub(super) fn scenarios() -> [Scenario; 4] {
     [
         with_faults(
             "fault/scheduler-killed",
             Part::Nodes,
             body(|ctx| Box::pin(scheduler_starts_again(ctx))),
+        ),
+        with_faults(
+            "fault/important-first",
+            Part::Nodes,
+            body(|ctx| Box::pin(important_pod_goes_first(ctx))),
         ),
         with_faults(
             "fault/kubelet-restarts",
@@ -62,6 +72,58 @@ async fn scheduler_starts_again(ctx: &Context) -> Result<(), StepError> {
     .await?;
     zone_accounts_for_pod(ctx, &before).await?;
     next_takes_its_place(ctx, first.name(), next.name(), target).await
+}
+
+/// A scheduler that starts lists what waits before it tries the first, so the order is that of its queue alone.
+async fn important_pod_goes_first(ctx: &Context) -> Result<(), StepError> {
+    let (arena, before) = leave_room_for_one(ctx).await?;
+    let target = &before.node;
+    let ordinary = plan(ctx, &arena, "ordinary");
+    let important = plan(ctx, &arena, "important").with_priority_class(Some(IMPORTANT));
+    ctx.step(
+        "there is a class of important pods that evict nobody",
+        async {
+            ctx.create_global(&PriorityClass {
+                metadata: ObjectMeta {
+                    name: Some(IMPORTANT.to_owned()),
+                    ..ObjectMeta::default()
+                },
+                value: 1_000,
+                preemption_policy: Some("Never".to_owned()),
+                ..PriorityClass::default()
+            })
+            .await
+        },
+    )
+    .await?;
+    let processes = schedulers(ctx).await?;
+    let meanwhile = async {
+        ctx.create(ordinary.pod()).await?;
+        ctx.create(important.pod()).await?;
+        for process in processes.clone() {
+            ctx.inject(&Disturbance::Kill { process }).await?;
+        }
+        is_placed_on(ctx, important.name(), target).await
+    };
+    let stops: Vec<Disturbance> = processes
+        .iter()
+        .map(|process| Disturbance::Stop {
+            process: process.clone(),
+        })
+        .collect();
+    let first: LocalBoxFuture<'_, _> = Box::pin(meanwhile);
+    let nested = stops
+        .iter()
+        .fold(first, |work, stop| ctx.during(stop, work));
+    ctx.step(
+        "the scheduler stands still, an ordinary and an important pod come, it starts again and places the important one",
+        nested,
+    )
+    .await?;
+    ctx.step("the ordinary pod waits", waits(ctx, ordinary.name()))
+        .await?;
+    zone_accounts_for_pod(ctx, &before).await?;
+    next_takes_its_place(ctx, important.name(), ordinary.name(), target).await
 }
 
 /// Returns the running processes of the scheduler under test.

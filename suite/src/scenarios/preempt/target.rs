@@ -7,10 +7,10 @@ use kube::api::{Api, ListParams, ObjectMeta};
 use serde_json::json;
 
 use super::{HIGH, LOW, MEDIUM, NOT_HELPFUL};
+use crate::context::Context;
 use crate::context::arena::Fit;
 use crate::context::checks::{describe, phase};
 use crate::context::padding::{amounts_to_pad, pinned_to};
-use crate::context::{Context, RUN_LABEL};
 use crate::observed::NodeTopology;
 use crate::recorder::PollResult;
 use crate::resources::Resources;
@@ -47,7 +47,6 @@ async fn priority_classes(ctx: &Context) -> Result<(), StepError> {
         let object = PriorityClass {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
-                labels: Some([(RUN_LABEL.to_owned(), ctx.run().to_owned())].into()),
                 ..ObjectMeta::default()
             },
             value,

@@ -1,0 +1,3 @@
+//! The program as people call it.
+
+mod images;
