@@ -8,6 +8,7 @@
 
 mod gone;
 mod restarts;
+mod unseen;
 
 use api::names;
 use api::nrt::v1alpha2::NodeResourceTopology;
@@ -176,21 +177,32 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     };
     let mut all: Vec<Scenario> = ROWS.iter().map(placed).collect();
     all.extend(gone::scenarios());
+    all.extend(unseen::scenarios());
     all.extend(restarts::scenarios());
     all
 }
 
 /// Leaves room for one pod, in one zone of the target.
 async fn leave_room_for_one(ctx: &Context) -> Result<(Arena, NodeTopology), StepError> {
-    let (request, small) = (Resources::literal(REQUEST), Resources::literal(SMALL));
+    leave_room(ctx, SMALL, SMALL).await
+}
+
+/// Leaves room for one pod in a zone of the target, `rest` in the other, and `others` in each zone of other nodes.
+async fn leave_room(
+    ctx: &Context,
+    rest: &str,
+    others: &str,
+) -> Result<(Arena, NodeTopology), StepError> {
+    let [request, rest, others] = [REQUEST, rest, others].map(Resources::literal);
     let fit = Fit::Zone(request.clone());
     let title = format!("two nodes have a zone with {request}");
     let arena = ctx
         .step(title, ctx.arena(Some(Scope::Container), 2, &fit))
         .await?;
-    let title = format!("one zone of the target has {request} left, all others {small}");
-    let room = [request, small.clone()];
-    let none = in_both_zones(&small);
+    let title =
+        format!("the zones of the target have {request} and {rest} left, those of others {others}");
+    let room = [request, rest];
+    let none = in_both_zones(&others);
     let padded = ctx
         .step(
             title,

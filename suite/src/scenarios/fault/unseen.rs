@@ -1,0 +1,88 @@
+//! Pods that the kubelet of their node has not seen yet, or its exporter has not reported.
+
+use cluster_faults::{Fault, Part, Rule, Selector};
+
+use super::{
+    REQUEST, SMALL, binding, is_placed_on, leave_room, leave_room_for_one, plan, rule,
+    stop_exporter, with_faults,
+};
+use crate::context::Context;
+use crate::context::padding::pinned_to;
+use crate::resources::Resources;
+use crate::scenario::{Scenario, body};
+use crate::step::StepError;
+use crate::workload::{PodPlan, ResourceRequest};
+
+/// Less than [`SMALL`].
+const SMALLER: &str = "2c 2Gi";
+/// Why a node takes no pod while its zones cannot be known.
+const CLOSED: &str = "invalid node topology data";
+
+pub(super) fn scenarios() -> [Scenario; 2] {
+    [
+        with_faults(
+            "fault/binding-slow",
+            Part::ApiServer,
+            body(|ctx| Box::pin(small_pod_overtakes_a_large_one(ctx))),
+        ),
+        with_faults(
+            "fault/foreign-unreported",
+            Part::Nodes,
+            body(|ctx| Box::pin(foreign_pod_closes_its_node(ctx))),
+        ),
+    ]
+}
+
+/// The large pod fits one zone, the small one both. The kubelet gives the small one the large pod's zone if it sees the small one first.
+async fn small_pod_overtakes_a_large_one(ctx: &Context) -> Result<(), StepError> {
+    let (arena, before) = leave_room(ctx, SMALL, SMALLER).await?;
+    let target = &before.node;
+    let large = plan(ctx, &arena, "large");
+    let small = ResourceRequest::Limits(Resources::literal(SMALL));
+    let small = arena.plan(ctx, "small", [small]);
+    let select = Selector {
+        name: Some(large.name().to_owned()),
+        ..binding()
+    };
+    let slow = Fault::Delay {
+        milliseconds: 3_000,
+    };
+    let both_run = async {
+        ctx.create(large.pod()).await?;
+        ctx.create(small.pod()).await?;
+        is_placed_on(ctx, large.name(), target).await?;
+        is_placed_on(ctx, small.name(), target).await
+    };
+    ctx.step(
+        format!("a pod of {SMALL} comes while the binding of one of {REQUEST} takes its time, and both run on the target"),
+        ctx.during(&rule(Rule::new(select, slow).times(1)), both_run),
+    )
+    .await
+}
+
+async fn foreign_pod_closes_its_node(ctx: &Context) -> Result<(), StepError> {
+    let (arena, before) = leave_room_for_one(ctx).await?;
+    let target = &before.node;
+    let next = plan(ctx, &arena, "next");
+    // nothing but a device, so that what it leaves is enough in any case
+    let device = pinned_to(&Resources::default(), 0);
+    let foreign = PodPlan::new("foreign", "", [ResourceRequest::Limits(device)]).bound_to(target);
+    let exporter = ctx.exporter_on(target).await?;
+    let stopped = stop_exporter(&exporter, target);
+    let meanwhile = async {
+        ctx.create(foreign.pod()).await?;
+        ctx.pods_running(&[foreign.name().to_owned()]).await?;
+        ctx.create(next.pod()).await?;
+        ctx.stay_pending(&[next.name().to_owned()], CLOSED).await
+    };
+    ctx.step(
+        "while the exporter stands still, a pod that no scheduler placed takes a device of the target, and the next pod waits",
+        ctx.during(&stopped, meanwhile),
+    )
+    .await?;
+    ctx.step(
+        "once it is reported, the next pod is placed there",
+        is_placed_on(ctx, next.name(), target),
+    )
+    .await
+}
