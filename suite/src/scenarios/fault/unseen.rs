@@ -1,13 +1,20 @@
-//! Pods that the kubelet of their node has not seen yet, or its exporter has not reported.
+//! Pods that the kubelet of their node has not seen yet, or its exporter has not reported, and reports that nothing explains.
 
+use api::annotations;
+use api::attributes::POD_FINGERPRINT;
+use api::nrt::v1alpha2::NodeResourceTopology;
 use cluster_faults::{Fault, Part, Rule, Selector};
+use kube::ResourceExt as _;
+use kube::api::Api;
 
 use super::{
-    REQUEST, SMALL, binding, is_placed_on, leave_room, leave_room_for_one, plan, rule,
-    stop_exporter, with_faults,
+    REQUEST, SMALL, binding, is_placed_on, leave_room, leave_room_for_one, next_takes_its_place,
+    plan, rule, stop_exporter, waits, with_faults, zone_accounts_for_pod,
 };
 use crate::context::Context;
 use crate::context::padding::pinned_to;
+use crate::context::settle::fingerprint;
+use crate::ledger::Undo;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, body};
 use crate::step::StepError;
@@ -18,7 +25,7 @@ const SMALLER: &str = "2c 2Gi";
 /// Why a node takes no pod while its zones cannot be known.
 const CLOSED: &str = "invalid node topology data";
 
-pub(super) fn scenarios() -> [Scenario; 2] {
+pub(super) fn scenarios() -> [Scenario; 3] {
     [
         with_faults(
             "fault/binding-slow",
@@ -29,6 +36,11 @@ pub(super) fn scenarios() -> [Scenario; 2] {
             "fault/foreign-unreported",
             Part::Nodes,
             body(|ctx| Box::pin(foreign_pod_closes_its_node(ctx))),
+        ),
+        with_faults(
+            "fault/nrt-unexplained",
+            Part::Nodes,
+            body(|ctx| Box::pin(topology_of_unknown_pods(ctx))),
         ),
     ]
 }
@@ -85,4 +97,53 @@ async fn foreign_pod_closes_its_node(ctx: &Context) -> Result<(), StepError> {
         is_placed_on(ctx, next.name(), target),
     )
     .await
+}
+
+async fn topology_of_unknown_pods(ctx: &Context) -> Result<(), StepError> {
+    let (arena, before) = leave_room_for_one(ctx).await?;
+    let target = &before.node;
+    let [first, next] = ["first", "next"].map(|name| plan(ctx, &arena, name));
+    let exporter = ctx.exporter_on(target).await?;
+    let stopped = stop_exporter(&exporter, target);
+    let meanwhile = async {
+        ctx.create(first.pod()).await?;
+        is_placed_on(ctx, first.name(), target).await?;
+        let undo = rename_pods(ctx, target).await?;
+        ctx.create(next.pod()).await?;
+        waits(ctx, next.name()).await?;
+        ctx.undo(&undo).await
+    };
+    ctx.step(
+        "while the exporter stands still, a pod is placed, the NRT gets the fingerprint of pods that nobody knows, and the next pod waits",
+        ctx.during(&stopped, meanwhile),
+    )
+    .await?;
+    zone_accounts_for_pod(ctx, &before).await?;
+    next_takes_its_place(ctx, first.name(), next.name(), target).await
+}
+
+/// Gives the NRT of a node the fingerprint of pods that do not exist. Its zones stay as they are.
+async fn rename_pods(ctx: &Context, node: &str) -> Result<Undo, StepError> {
+    let published = Api::<NodeResourceTopology>::all(ctx.client())
+        .get(node)
+        .await?;
+    let fingerprint = fingerprint(&[("nowhere".to_owned(), "nobody".to_owned())]);
+    let mut written = published.clone();
+    for attribute in &mut written.attributes {
+        if attribute.name == POD_FINGERPRINT {
+            attribute.value.clone_from(&fingerprint);
+        }
+    }
+    if let Some(text) = written
+        .annotations_mut()
+        .get_mut(annotations::POD_FINGERPRINT)
+    {
+        text.clone_from(&fingerprint);
+    }
+    if written == published {
+        return Err(StepError::fail(format!(
+            "the NRT of {node} has no fingerprint"
+        )));
+    }
+    ctx.replace_topology(&published, &written).await
 }
