@@ -32,8 +32,13 @@ use crate::step::StepError;
 use crate::targets::STACK;
 use crate::workload::{PodPlan, ResourceRequest};
 
-const REQUEST: &str = "4c 4Gi";
-const SMALL: &str = "3c 3Gi";
+/// What a pod asks for.
+const REQUEST: &str = "5c 5Gi";
+/// What the zones of the target have for pods: one fits, and leaves too little for another one in both zones, but not in their sums. So
+/// that the second waits shows that the scheduler knows the zones.
+const ROOM: [&str; 2] = ["9c 9Gi", "4c 4Gi"];
+/// What each zone of other nodes has: room for none.
+const NO_ROOM: &str = "4c 4Gi";
 /// Annotation of an NRT that means nothing.
 const TOUCHED: &str = "e2e.numaresources/touched";
 
@@ -165,7 +170,7 @@ fn with_faults(id: &'static str, part: Part, body: Body) -> Scenario {
     let room = Need::Zone {
         count: 2,
         scope: Some(Scope::Container),
-        request: REQUEST,
+        request: ROOM[0],
     };
     scenario(id, &[room, Need::Faults(part)], body)
 }
@@ -184,29 +189,30 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 
 /// Leaves room for one pod, in one zone of the target.
 async fn leave_room_for_one(ctx: &Context) -> Result<(Arena, NodeTopology), StepError> {
-    leave_room(ctx, SMALL, SMALL).await
+    leave(ctx, ROOM, NO_ROOM).await
 }
 
-/// Leaves room for one pod in a zone of the target, `rest` in the other, and `others` in each zone of other nodes.
-async fn leave_room(
+/// Pads the nodes: the zones of the target have these amounts left, and each zone of the others has `others`.
+async fn leave(
     ctx: &Context,
-    rest: &str,
+    room: [&str; 2],
     others: &str,
 ) -> Result<(Arena, NodeTopology), StepError> {
-    let [request, rest, others] = [REQUEST, rest, others].map(Resources::literal);
-    let fit = Fit::Zone(request.clone());
-    let title = format!("two nodes have a zone with {request}");
+    let (room, others) = (room.map(Resources::literal), Resources::literal(others));
+    let fit = Fit::Zone(room[0].clone());
+    let title = format!("two nodes have a zone with {}", room[0]);
     let arena = ctx
         .step(title, ctx.arena(Some(Scope::Container), 2, &fit))
         .await?;
-    let title =
-        format!("the zones of the target have {request} and {rest} left, those of others {others}");
-    let room = [request, rest];
-    let none = in_both_zones(&others);
+    let title = format!(
+        "the zones of the target have {} and {} left, those of others {others}",
+        room[0], room[1]
+    );
+    let others = in_both_zones(&others);
     let padded = ctx
         .step(
             title,
-            ctx.pad_target_and_others(&arena, &room, &none, "others"),
+            ctx.pad_target_and_others(&arena, &room, &others, "others"),
         )
         .await?;
     let before = arena.target_in(&padded)?.clone();

@@ -8,8 +8,8 @@ use kube::ResourceExt as _;
 use kube::api::Api;
 
 use super::{
-    REQUEST, SMALL, binding, is_placed_on, leave_room, leave_room_for_one, next_takes_its_place,
-    plan, rule, stop_exporter, waits, with_faults, zone_accounts_for_pod,
+    binding, is_placed_on, leave, leave_room_for_one, next_takes_its_place, plan, rule,
+    stop_exporter, waits, with_faults, zone_accounts_for_pod,
 };
 use crate::context::Context;
 use crate::context::padding::pinned_to;
@@ -20,8 +20,11 @@ use crate::scenario::{Scenario, body};
 use crate::step::StepError;
 use crate::workload::{PodPlan, ResourceRequest};
 
-/// Less than [`SMALL`].
-const SMALLER: &str = "2c 2Gi";
+/// What two pods ask for, and what the zones of their node have for them.
+const LARGE: &str = "4c 4Gi";
+const SMALL: &str = "3c 3Gi";
+/// Less than both.
+const LITTLE: &str = "2c 2Gi";
 /// Why a node takes no pod while its zones cannot be known.
 const CLOSED: &str = "invalid node topology data";
 
@@ -47,11 +50,12 @@ pub(super) fn scenarios() -> [Scenario; 3] {
 
 /// The large pod fits one zone, the small one both. The kubelet gives the small one the large pod's zone if it sees the small one first.
 async fn small_pod_overtakes_a_large_one(ctx: &Context) -> Result<(), StepError> {
-    let (arena, before) = leave_room(ctx, SMALL, SMALLER).await?;
+    let (arena, before) = leave(ctx, [LARGE, SMALL], LITTLE).await?;
     let target = &before.node;
-    let large = plan(ctx, &arena, "large");
-    let small = ResourceRequest::Limits(Resources::literal(SMALL));
-    let small = arena.plan(ctx, "small", [small]);
+    let [large, small] = [("large", LARGE), ("small", SMALL)].map(|(name, request)| {
+        let request = ResourceRequest::Limits(Resources::literal(request));
+        arena.plan(ctx, name, [request])
+    });
     let select = Selector {
         name: Some(large.name().to_owned()),
         ..binding()
@@ -66,7 +70,7 @@ async fn small_pod_overtakes_a_large_one(ctx: &Context) -> Result<(), StepError>
         is_placed_on(ctx, small.name(), target).await
     };
     ctx.step(
-        format!("a pod of {SMALL} comes while the binding of one of {REQUEST} takes its time, and both run on the target"),
+        format!("a pod of {SMALL} comes while the binding of one of {LARGE} takes its time, and both run on the target"),
         ctx.during(&rule(Rule::new(select, slow).times(1)), both_run),
     )
     .await
