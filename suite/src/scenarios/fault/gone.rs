@@ -6,8 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams};
 
 use super::{
-    NO_ROOM, REQUEST, ROOM, is_placed_on, leave, plan, stop_exporter, waits, with_faults,
-    zone_accounts_for_pod,
+    REQUEST, is_placed_on, leave, plan, stop_exporter, waits, with_faults, zone_accounts_for_pod,
 };
 use crate::context::Context;
 use crate::context::checks::{describe, phase};
@@ -40,18 +39,18 @@ async fn node_without_topology(ctx: &Context) -> Result<(), StepError> {
         before,
         first,
         next,
-    } = one_runs_and_one_waits(ctx, ROOM, NO_ROOM).await?;
+    } = one_runs_and_one_waits(ctx).await?;
     let target = &before.node;
     let exporter = ctx.exporter_on(target).await?;
     let stopped = stop_exporter(&exporter, target);
     let meanwhile = async {
-        ctx.delete::<Pod>(first.name()).await?;
-        // nothing says any more that the zones have no room
         delete_topology(ctx, target).await?;
+        // its sums have room then, and nothing says any more that its zones have none
+        ctx.delete::<Pod>(first.name()).await?;
         is_placed_on(ctx, next.name(), target).await
     };
     ctx.step(
-        "while the exporter stands still, the first pod and the NRT are deleted, and the next one takes its place",
+        "while the exporter stands still, the NRT and the first pod are deleted, and the next one takes its place",
         ctx.during(&stopped, meanwhile),
     )
     .await?;
@@ -63,7 +62,7 @@ async fn pod_that_ended(ctx: &Context) -> Result<(), StepError> {
         before,
         first,
         next,
-    } = one_runs_and_one_waits(ctx, TIGHT, LITTLE).await?;
+    } = one_runs_and_one_waits(ctx).await?;
     let target = &before.node;
     ctx.step(
         "the process of the first pod is killed, and the next one takes its place",
@@ -106,12 +105,8 @@ struct Waiting {
     next: PodPlan,
 }
 
-async fn one_runs_and_one_waits(
-    ctx: &Context,
-    room: [&str; 2],
-    others: &str,
-) -> Result<Waiting, StepError> {
-    let (arena, before) = leave(ctx, room, others).await?;
+async fn one_runs_and_one_waits(ctx: &Context) -> Result<Waiting, StepError> {
+    let (arena, before) = leave(ctx, TIGHT, LITTLE).await?;
     let first = plan(ctx, &arena, "first").never_restarted();
     let next = plan(ctx, &arena, "next");
     ctx.step("the first pod takes the room, the next one waits", async {
