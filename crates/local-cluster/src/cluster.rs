@@ -20,6 +20,7 @@ use openshift::machines::Machines;
 
 use crate::api_server_process::ApiServerProcess;
 use crate::faults::RealNodes;
+use crate::net::HostLink;
 use crate::node_handle::NodeHandle;
 use crate::supervise::client::{self, Client as Holder};
 
@@ -208,11 +209,15 @@ impl LocalCluster {
     }
 
     fn end(&mut self) -> Result<(), Error> {
+        let link = HostLink::of(self.subnet);
         let outcome = cluster_state::remove(&self.spec.state_root, &self.spec.name);
         if let Some(owned) = self.owned.take() {
             owned.wait();
         }
         outcome?;
+        if let Some(link) = link {
+            link.delete();
+        }
         Ok(())
     }
 }
@@ -253,7 +258,14 @@ impl Owned {
 
 /// Ends a cluster by name, whichever process brought it up; returns whether there was one.
 pub fn down(state_root: &Path, name: &str) -> Result<bool, cluster_state::Error> {
-    cluster_state::remove(state_root, name)
+    let record = cluster_state::find(state_root, name).ok();
+    let subnet = record.and_then(|record| record.local?.subnet);
+    let link = subnet.and_then(HostLink::of);
+    let existed = cluster_state::remove(state_root, name)?;
+    if let Some(link) = link {
+        link.delete();
+    }
+    Ok(existed)
 }
 
 /// Returns a client from a kubeconfig file.

@@ -132,6 +132,40 @@ pub(crate) fn set_up_cluster(namespaces: &NetworkNamespaces) -> Result<Subnet, E
     Ok(subnet)
 }
 
+/// The link of a cluster on this machine. Another cluster may have one of the same name later, but not with the same index.
+#[derive(Debug)]
+pub(crate) struct HostLink {
+    name: String,
+    index: String,
+}
+
+impl HostLink {
+    /// Returns the link of the cluster that has this subnet now.
+    pub(crate) fn of(subnet: Subnet) -> Option<Self> {
+        let name = subnet.host_link();
+        let index = index_of(&name)?;
+        Some(Self { name, index })
+    }
+
+    /// Deletes it if it is left when the processes of the cluster are gone. The kernel keeps a network namespace, and the link with it, for
+    /// minutes while it still sends what a process that was killed had written and nobody takes.
+    pub(crate) fn delete(&self) {
+        if index_of(&self.name).as_ref() != Some(&self.index) {
+            return;
+        }
+        // the kernel may be faster
+        if let Err(error) = ip(&[format!("link delete {}", self.name)])
+            && index_of(&self.name).as_ref() == Some(&self.index)
+        {
+            tracing::warn!(%error, link = self.name, "Could not delete the link of a cluster; it goes later");
+        }
+    }
+}
+
+fn index_of(link: &str) -> Option<String> {
+    std::fs::read_to_string(format!("/sys/class/net/{link}/ifindex")).ok()
+}
+
 /// Takes the first number whose link name and addresses are free in the original namespace.
 fn claim_subnet(namespaces: &NetworkNamespaces) -> Result<Subnet, Error> {
     enter(&namespaces.outer)?;
