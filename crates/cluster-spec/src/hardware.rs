@@ -41,10 +41,10 @@ pub fn write_tree(machine: &Machine, dir: &Path) -> std::io::Result<()> {
     };
     tree.cpus()?;
     tree.zones()?;
-    let Tree { mut files, .. } = tree;
+    let files = &mut tree.files;
     let sum = |count: fn(&fixtures::machines::Zone) -> u64| machine.zones().iter().map(count).sum();
     write_hugepages(
-        &mut files,
+        files,
         &dir.join("hugepages"),
         sum(|zone| zone.hugepages_2mi),
         sum(|zone| zone.hugepages_1gi),

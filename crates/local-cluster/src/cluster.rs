@@ -209,15 +209,11 @@ impl LocalCluster {
     }
 
     fn end(&mut self) -> Result<(), Error> {
-        let link = HostLink::of(self.subnet);
-        let outcome = cluster_state::remove(&self.spec.state_root, &self.spec.name);
+        let outcome = down(&self.spec.state_root, &self.spec.name);
         if let Some(owned) = self.owned.take() {
             owned.wait();
         }
         outcome?;
-        if let Some(link) = link {
-            link.delete();
-        }
         Ok(())
     }
 }

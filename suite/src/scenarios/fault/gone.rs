@@ -35,11 +35,7 @@ pub(super) fn scenarios() -> [Scenario; 2] {
 }
 
 async fn node_without_topology(ctx: &Context) -> Result<(), StepError> {
-    let Waiting {
-        before,
-        first,
-        next,
-    } = one_runs_and_one_waits(ctx).await?;
+    let (before, [first, next]) = one_runs_and_one_waits(ctx).await?;
     let target = &before.node;
     let exporter = ctx.exporter_on(target).await?;
     let stopped = stop_exporter(&exporter, target);
@@ -58,11 +54,7 @@ async fn node_without_topology(ctx: &Context) -> Result<(), StepError> {
 }
 
 async fn pod_that_ended(ctx: &Context) -> Result<(), StepError> {
-    let Waiting {
-        before,
-        first,
-        next,
-    } = one_runs_and_one_waits(ctx).await?;
+    let (before, [first, next]) = one_runs_and_one_waits(ctx).await?;
     let target = &before.node;
     ctx.step(
         "the process of the first pod is killed, and the next one takes its place",
@@ -97,15 +89,8 @@ async fn pod_that_ended(ctx: &Context) -> Result<(), StepError> {
     zone_accounts_for_pod(ctx, &before).await
 }
 
-/// A pod that has the only room there is, and one that waits for it.
-struct Waiting {
-    /// The node, with the room.
-    before: NodeTopology,
-    first: PodPlan,
-    next: PodPlan,
-}
-
-async fn one_runs_and_one_waits(ctx: &Context) -> Result<Waiting, StepError> {
+/// Returns a node with the room for one pod, the pod that then took it, and one that waits for it.
+async fn one_runs_and_one_waits(ctx: &Context) -> Result<(NodeTopology, [PodPlan; 2]), StepError> {
     let (arena, before) = leave(ctx, TIGHT, LITTLE).await?;
     let first = plan(ctx, &arena, "first").never_restarted();
     let next = plan(ctx, &arena, "next");
@@ -117,11 +102,7 @@ async fn one_runs_and_one_waits(ctx: &Context) -> Result<Waiting, StepError> {
         waits(ctx, next.name()).await
     })
     .await?;
-    Ok(Waiting {
-        before,
-        first,
-        next,
-    })
+    Ok((before, [first, next]))
 }
 
 async fn delete_topology(ctx: &Context, node: &str) -> Result<(), StepError> {
