@@ -199,7 +199,7 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
     fn run(&self, zones: &[FreeZone]) -> Result<(), Misfit> {
         match self.config.scope {
             Scope::Pod => self.pod(zones).map(drop),
-            Scope::Container => self.containers(0, State::new(zones)),
+            Scope::Container => self.containers(self.pod.containers(), State::new(zones)),
         }
     }
 
@@ -224,18 +224,41 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
         Ok(zone)
     }
 
-    /// Places the containers from index `from` on (container scope).
-    fn containers(&self, from: usize, mut state: State<'_>) -> Result<(), Misfit> {
-        let containers = self.pod.containers();
-        for (index, container) in containers.iter().enumerate().skip(from) {
+    /// Places the containers in order (container scope). Where the kubelet may take a lower zone than the one that certainly suffices, the
+    /// containers after it have to fit with either.
+    fn containers(&self, containers: &[Container], state: State<'_>) -> Result<(), Misfit> {
+        // on the heap: a pod may have thousands of containers
+        let mut open = Vec::new();
+        self.place(containers, state, &mut open)?;
+        while let Some(last) = open.last_mut() {
+            let Some(zone) = last.zones.take_lowest() else {
+                open.pop();
+                continue;
+            };
+            let (mut state, later) = (last.state.clone(), last.later);
+            state.take(last.container, zone, self.rules);
+            self.place(later, state, &mut open)?;
+        }
+        Ok(())
+    }
+
+    /// Places containers on the zones that certainly suffice, and notes which others are possible.
+    fn place<'p, 'z>(
+        &self,
+        containers: &'p [Container],
+        mut state: State<'z>,
+        open: &mut Vec<Open<'p, 'z>>,
+    ) -> Result<(), Misfit> {
+        for (index, container) in containers.iter().enumerate() {
             let choice = self.container(&state, container)?;
-            if index + 1 == containers.len() {
-                break;
-            }
-            for zone in choice.possible() {
-                let mut branch = state.clone();
-                branch.take(container, zone, self.rules);
-                self.containers(index + 1, branch)?;
+            let zones = choice.preferred();
+            if !zones.is_empty() {
+                open.push(Open {
+                    state: state.clone(),
+                    container,
+                    zones,
+                    later: &containers[index + 1..],
+                });
             }
             state.take(container, choice.certain, self.rules);
         }
@@ -314,6 +337,16 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
     }
 }
 
+/// A container that the kubelet may place on zones that have not been tried.
+struct Open<'p, 'z> {
+    /// The zones before it is placed.
+    state: State<'z>,
+    container: &'p Container,
+    zones: NumaMask,
+    /// The containers after it.
+    later: &'p [Container],
+}
+
 /// Candidate zones for one container.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
@@ -325,9 +358,8 @@ struct Choice {
 
 impl Choice {
     /// Returns the zones that the kubelet prefers to the certain one, if they suffice.
-    fn possible(self) -> impl Iterator<Item = ZoneId> {
-        let certain = self.certain;
-        self.possible.iter().take_while(move |zone| *zone < certain)
+    fn preferred(self) -> NumaMask {
+        self.possible & NumaMask::below(self.certain)
     }
 }
 

@@ -46,6 +46,11 @@ impl NumaMask {
     /// No zone.
     pub const NONE: Self = Self(0);
 
+    /// Returns the set of all zones with a lower id.
+    pub fn below(zone: ZoneId) -> Self {
+        Self((1 << zone.0) - 1)
+    }
+
     /// Adds a zone.
     pub fn insert(&mut self, zone: ZoneId) {
         self.0 |= 1 << zone.0;
@@ -69,6 +74,13 @@ impl NumaMask {
     /// Returns the zone with the lowest id.
     pub fn lowest(self) -> Option<ZoneId> {
         ZoneId::new(u64::from(self.0.trailing_zeros()))
+    }
+
+    /// Removes the zone with the lowest id and returns it.
+    pub fn take_lowest(&mut self) -> Option<ZoneId> {
+        let lowest = self.lowest()?;
+        self.0 &= !(1 << lowest.0);
+        Some(lowest)
     }
 
     /// Iterates over the zones, lowest id first.
@@ -116,6 +128,13 @@ mod tests {
             prop_assert_eq!(mask.len() as usize, ids.len());
             prop_assert_eq!(mask.lowest().map(|zone| u64::from(zone.get())), ids.first().copied());
             prop_assert!(mask.iter().map(|zone| u64::from(zone.get())).eq(ids.iter().copied()));
+            let mut rest = mask;
+            let taken = std::iter::from_fn(|| rest.take_lowest());
+            prop_assert!(taken.eq(mask.iter()));
+            for zone in (0..64).filter_map(ZoneId::new) {
+                let lower = ids.range(..u64::from(zone.get())).filter_map(|id| ZoneId::new(*id));
+                prop_assert_eq!(mask & NumaMask::below(zone), lower.collect::<NumaMask>());
+            }
         }
 
         #[test]

@@ -76,7 +76,8 @@ pub fn explain(
 /// Tries the containers in order. Follows a branch on which the pod fails, if one exists.
 fn containers<F: Fn(&str) -> bool>(search: &Search<'_, F>, mut state: State<'_>) -> Vec<Trial> {
     let mut trials = Vec::new();
-    for (index, container) in search.pod.containers().iter().enumerate() {
+    let mut rest = search.pod.containers();
+    while let Some((container, later)) = rest.split_first() {
         let choice = search.container(&state, container);
         let next = |zone: ZoneId| {
             let mut branch = state.clone();
@@ -84,8 +85,8 @@ fn containers<F: Fn(&str) -> bool>(search: &Search<'_, F>, mut state: State<'_>)
             branch
         };
         let outcome = choice.map(|choice| {
-            let mut zones = choice.possible();
-            let failing = zones.find(|zone| search.containers(index + 1, next(*zone)).is_err());
+            let mut zones = choice.preferred().iter();
+            let failing = zones.find(|zone| search.containers(later, next(*zone)).is_err());
             failing.unwrap_or(choice.certain)
         });
         let wanted = container.requests.clone();
@@ -94,6 +95,7 @@ fn containers<F: Fn(&str) -> bool>(search: &Search<'_, F>, mut state: State<'_>)
         trials.push(trial(search, &state, subject(container), wanted, outcome));
         let Some(after) = after else { break };
         state = after;
+        rest = later;
     }
     trials
 }

@@ -400,6 +400,57 @@ mod exact {
         assert_eq!(outcome(&config, &containers[..1], &zones), "fits");
     }
 
+    /// The first two containers may be in either zone each, so the third has to do with what is left in four cases.
+    #[test]
+    fn every_way_to_place_several_uncertain_containers_has_to_do() {
+        let config = exact(Scope::Container, CpuManager::Single);
+        let outcome_of_third = |cores: i64, nics: i64| {
+            let mut zones = [
+                mk_zone(0, &[("cpu", 8000), ("memory", 8), ("vendor/nic", 2)]),
+                mk_zone(1, &[("cpu", 8000), ("memory", 8), ("vendor/nic", 2)]),
+            ];
+            zones[0].at_most = Some(zones[0].available.clone());
+            zones[0].available.set("cpu", 1000);
+            let containers = [
+                mk_container(App, 2, 1, &[("vendor/nic", 1)]),
+                mk_container(App, 2, 1, &[("vendor/nic", 1)]),
+                mk_container(App, cores, 1, &[("vendor/nic", nics)]),
+            ];
+            outcome(&config, &containers, &zones)
+        };
+        assert_eq!(outcome_of_third(4, 0), "fits");
+        // only zone 1 certainly has the CPUs, and both its nics may be gone
+        let refused = outcome_of_third(4, 1);
+        assert!(
+            refused.starts_with("cannot align container app: vendor/nic"),
+            "{refused}"
+        );
+        // the nics that are left may be one in each zone
+        let refused = outcome_of_third(1, 2);
+        assert!(
+            refused.starts_with("cannot align container app: vendor/nic"),
+            "{refused}"
+        );
+        // wherever the two are, a zone with a nic has a CPU
+        assert_eq!(outcome_of_third(1, 1), "fits");
+    }
+
+    /// A pod may have as many containers as an object has room for. Each of these may be in either zone.
+    #[test]
+    fn thousands_of_uncertain_containers_are_refused() {
+        let config = exact(Scope::Container, CpuManager::Single);
+        let amounts = [("cpu", 5_000_000), ("memory", 5000)];
+        let mut zones = [mk_zone(0, &amounts), mk_zone(1, &amounts)];
+        zones[0].at_most = Some(zones[0].available.clone());
+        zones[0].available.set("cpu", 0);
+        let containers = vec![mk_container(App, 1, 1, &[]); 5000];
+        let refused = outcome(&config, &containers, &zones);
+        assert!(
+            refused.contains("too many possible placements"),
+            "{refused}"
+        );
+    }
+
     /// A case that cannot be predicted (docs/placement.md): with more room than the scheduler saw, the kubelet takes another zone for the
     /// first container, and the nic that the second container needs is gone.
     #[test]
