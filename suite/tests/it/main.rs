@@ -17,5 +17,6 @@ mod killed;
 mod lanes;
 mod openshift;
 mod permissions;
+mod restored;
 mod tls;
 mod warm;

@@ -147,7 +147,8 @@ impl TestCluster {
         .await;
     }
 
-    /// Sets a policy for the pool's kubelets, as the platform does.
+    /// Sets a policy for the pool's kubelets, as the platform does. On a hosted cluster it changes the ConfigMap that the pool has already:
+    /// of two that are made within a second, none is the newer one.
     pub(crate) async fn configure(&self, policy: TopologyPolicy, name: &str) {
         let config = json!({
             "apiVersion": "machineconfiguration.openshift.io/v1",
@@ -164,7 +165,7 @@ impl TestCluster {
         self.apply(&json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": "alignment", "namespace": MANAGED, "labels": {
+            "metadata": {"name": format!("kubeletconfig-{POOL}"), "namespace": MANAGED, "labels": {
                 "hypershift.openshift.io/kubeletconfig-config": "true",
                 "hypershift.openshift.io/nodePool": POOL,
             }},

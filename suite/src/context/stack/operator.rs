@@ -139,9 +139,18 @@ impl Context {
         deployments
             .patch(names::OPERATOR_DEPLOYMENT, &PatchParams::default(), &patch)
             .await?;
+        self.operator_rolled_out().await
+    }
+
+    /// Waits until the operator's Deployment runs as it is specified, and no pod that it has replaced is left. A cluster whose operator has
+    /// no Deployment of the known name is not waited for.
+    pub async fn operator_rolled_out(&self) -> Result<(), StepError> {
+        let deployments = Api::<Deployment>::namespaced(self.client(), names::NAMESPACE);
         let limit = self.deadlines().installed;
-        self.until("the operator has restarted", limit, async || {
-            let now = deployments.get(names::OPERATOR_DEPLOYMENT).await?;
+        self.until("the operator runs as specified", limit, async || {
+            let Some(now) = deployments.get_opt(names::OPERATOR_DEPLOYMENT).await? else {
+                return Ok(PollResult::Ready(()));
+            };
             let status = now.status.unwrap_or_default();
             let [all, updated, ready] = [
                 status.replicas,
@@ -150,13 +159,18 @@ impl Context {
             ]
             .map(Option::unwrap_or_default);
             let is_observed = status.observed_generation == now.metadata.generation;
-            Ok(if is_observed && [updated, ready] == [all; 2] {
-                PollResult::Ready(())
-            } else {
-                PollResult::NotYet(format!(
+            if !is_observed || [updated, ready] != [all; 2] {
+                return Ok(PollResult::NotYet(format!(
                     "of {all} pods {updated} are updated, {ready} ready"
-                ))
-            })
+                )));
+            }
+            let pods = self.operator_pods().await?;
+            let ending = pods
+                .iter()
+                .find(|pod| pod.metadata.deletion_timestamp.is_some());
+            Ok(ending.map_or(PollResult::Ready(()), |pod| {
+                PollResult::NotYet(format!("{} is ending", pod.name_any()))
+            }))
         })
         .await
     }
