@@ -108,17 +108,21 @@ mod tests {
     }
 
     #[test]
-    fn no_map_no_list_and_an_empty_list_mean_different_things() {
+    fn no_map_no_list_an_empty_list_and_hints_mean_different_things() {
+        let hints = masks(&zones(2)).into_iter();
+        let hints: Vec<Hint> = hints.map(|mask| Hint::of(mask, mask.len() == 1)).collect();
         let providers = [
             ProviderHints::new(),
             ProviderHints::from([("a".to_owned(), None), ("b".to_owned(), Some(Vec::new()))]),
+            ProviderHints::from([("c".to_owned(), Some(hints.clone()))]),
         ];
         assert_eq!(
             lists(&providers),
             [
                 vec![Hint::anywhere(true)],
                 vec![Hint::anywhere(true)],
-                vec![Hint::anywhere(false)]
+                vec![Hint::anywhere(false)],
+                hints,
             ]
         );
     }
