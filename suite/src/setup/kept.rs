@@ -268,16 +268,10 @@ async fn not_running(client: &Client) -> Result<Option<String>, StepError> {
     let all = ListParams::default();
     let deployments = Api::<Deployment>::namespaced(client.clone(), names::NAMESPACE);
     for deployment in deployments.list(&all).await?.items {
-        let name = deployment.name_any();
-        let wanted = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
-        let status = deployment.status.unwrap_or_default();
-        let counts =
-            [status.updated_replicas, status.ready_replicas].map(Option::unwrap_or_default);
-        if counts != [wanted; 2] || status.observed_generation != deployment.metadata.generation {
-            let [updated, ready] = counts;
-            return Ok(Some(format!(
-                "Deployment {name}: {wanted} wanted, {ready} ready, {updated} up to date"
-            )));
+        let rollout = Rollout::of_deployment(&deployment);
+        if !rollout.is_over() {
+            let name = deployment.name_any();
+            return Ok(Some(format!("Deployment {name}: {rollout}")));
         }
     }
     let sets = Api::<DaemonSet>::namespaced(client.clone(), names::NAMESPACE);

@@ -127,15 +127,17 @@ pub fn first_container(template: Option<&PodTemplateSpec>) -> Option<&Container>
     template?.spec.as_ref()?.containers.first()
 }
 
-/// How far the rollout of a daemon set has progressed.
+/// How far the rollout of a daemon set or a Deployment has progressed.
 #[derive(Clone, Copy, Debug)]
 pub struct Rollout {
-    /// Nodes that should have a pod of it.
+    /// Pods that it should have: of a daemon set, one for each node that it selects.
     pub wanted: i32,
     /// Its pods that are ready.
     pub ready: i32,
     /// Its pods that were made from the current template.
     pub updated: i32,
+    /// Its pods that were made from an older template.
+    old: i32,
     is_observed: bool,
 }
 
@@ -147,14 +149,30 @@ impl Rollout {
             wanted: status.desired_number_scheduled,
             ready: status.number_ready,
             updated: status.updated_number_scheduled.unwrap_or_default(),
+            // a node has one pod of the set, old or new
+            old: 0,
             is_observed: set.status.is_some()
                 && status.observed_generation == set.metadata.generation,
         }
     }
 
+    /// Reads the status of the Deployment.
+    pub fn of_deployment(deployment: &Deployment) -> Self {
+        let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+        let status = deployment.status.clone().unwrap_or_default();
+        let updated = status.updated_replicas.unwrap_or_default();
+        Self {
+            wanted: wanted.unwrap_or(1),
+            ready: status.ready_replicas.unwrap_or_default(),
+            updated,
+            old: status.replicas.unwrap_or_default() - updated,
+            is_observed: status.observed_generation == deployment.metadata.generation,
+        }
+    }
+
     /// Returns whether every pod is made from the current template and ready.
     pub fn is_over(self) -> bool {
-        self.is_observed && [self.ready, self.updated] == [self.wanted; 2]
+        self.is_observed && [self.ready, self.updated] == [self.wanted; 2] && self.old == 0
     }
 }
 
@@ -164,9 +182,13 @@ impl fmt::Display for Rollout {
             wanted,
             ready,
             updated,
+            old,
             is_observed,
         } = self;
         write!(f, "{wanted} wanted, {ready} ready, {updated} up to date")?;
+        if *old > 0 {
+            write!(f, ", {old} old")?;
+        }
         if *is_observed {
             return Ok(());
         }

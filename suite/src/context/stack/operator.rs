@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Component, active, gone, is_true, spec_field};
 use crate::context::Context;
-use crate::context::checks::{describe, is_ready};
+use crate::context::checks::{Rollout, describe, is_ready};
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::PollResult;
 use crate::step::StepError;
@@ -151,18 +151,9 @@ impl Context {
             let Some(now) = deployments.get_opt(names::OPERATOR_DEPLOYMENT).await? else {
                 return Ok(PollResult::Ready(()));
             };
-            let status = now.status.unwrap_or_default();
-            let [all, updated, ready] = [
-                status.replicas,
-                status.updated_replicas,
-                status.ready_replicas,
-            ]
-            .map(Option::unwrap_or_default);
-            let is_observed = status.observed_generation == now.metadata.generation;
-            if !is_observed || [updated, ready] != [all; 2] {
-                return Ok(PollResult::NotYet(format!(
-                    "of {all} pods {updated} are updated, {ready} ready"
-                )));
+            let rollout = Rollout::of_deployment(&now);
+            if !rollout.is_over() {
+                return Ok(PollResult::NotYet(rollout.to_string()));
             }
             let pods = self.operator_pods().await?;
             let ending = pods
