@@ -96,8 +96,8 @@ impl Module {
     }
 }
 
-/// What keeps the compiler from writing information for debuggers. The linker leaves it out of each of our programs, and it takes 7 % of a build.
-const NO_DEBUG_INFORMATION: &str = "-gcflags=all=-dwarf=false";
+/// What keeps the compiler and the linker from writing information for debuggers. The compiler's part takes a fifth of the time of a build.
+const WITHOUT_DEBUG_INFORMATION: (&str, &str) = ("-gcflags=all=-dwarf=false", "-s -w");
 
 /// Builds packages of a module in an empty directory; the programs are in the directory `out` below it then.
 pub(crate) fn compile(
@@ -108,12 +108,17 @@ pub(crate) fn compile(
     linker_flags: &str,
     report: Report<'_>,
 ) -> Result<(), Error> {
-    let out = prepare(work, module)?.to_string_lossy().into_owned();
+    let out = prepare(work, module)?;
     // -v prints each package when it is compiled, which serves as progress.
-    let mut arguments = vec!["build", "-v", "-mod=readonly", NO_DEBUG_INFORMATION];
-    arguments.extend(["-ldflags", linker_flags, "-o", &out]);
-    arguments.extend(packages);
-    run(go, work, &arguments, report)
+    run(
+        go,
+        work,
+        &["build", "-v"],
+        linker_flags,
+        &out,
+        packages,
+        report,
+    )
 }
 
 /// Builds the tests of a package of a module in an empty directory; their program has the given name in the directory `out` below it then.
@@ -127,12 +132,17 @@ pub(crate) fn compile_tests(
     report: Report<'_>,
 ) -> Result<(), Error> {
     let program = prepare(work, module)?.join(name);
-    let program = program.to_string_lossy().into_owned();
     // Go would also look for mistakes in the tests, which are not ours to mend.
-    let mut arguments = vec!["test", "-c", "-vet=off", "-mod=readonly"];
-    arguments.extend([NO_DEBUG_INFORMATION, "-ldflags", linker_flags]);
-    arguments.extend(["-o", &program, package]);
-    run(go, work, &arguments, report)
+    let command = ["test", "-c", "-vet=off"];
+    run(
+        go,
+        work,
+        &command,
+        linker_flags,
+        &program,
+        &[package],
+        report,
+    )
 }
 
 /// Writes a module to an empty directory, and returns the directory of its programs.
@@ -148,9 +158,23 @@ fn prepare(work: &Path, module: Module) -> Result<PathBuf, Error> {
 }
 
 /// Runs go and reports the lines that it writes as progress, at most a few per second.
-fn run(go: &Path, work: &Path, arguments: &[&str], report: Report<'_>) -> Result<(), Error> {
+fn run(
+    go: &Path,
+    work: &Path,
+    command: &[&str],
+    linker_flags: &str,
+    out: &Path,
+    packages: &[&str],
+    report: Report<'_>,
+) -> Result<(), Error> {
+    let (compiler, linker) = WITHOUT_DEBUG_INFORMATION;
+    let linker = format!("{linker} {linker_flags}");
+    let out = out.to_string_lossy();
+    let mut arguments = command.to_vec();
+    arguments.extend(["-mod=readonly", compiler, "-ldflags", &linker, "-o", &out]);
+    arguments.extend(packages);
     let mut child = Command::new(go)
-        .args(arguments)
+        .args(&arguments)
         .current_dir(work)
         .env("CGO_ENABLED", "0")
         .env("GOWORK", "off")

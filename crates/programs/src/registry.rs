@@ -82,7 +82,7 @@ fn build(cache: &Path, built: &Path, report: Report<'_>) -> Result<(), Error> {
     let title = format!("building the image registry {VERSION} from Go modules");
     let step = Step::begin(report, title);
     let work = tempfile::tempdir_in(parent)?;
-    go::compile(&go, work.path(), MODULE, &["."], "-s -w", report)?;
+    go::compile(&go, work.path(), MODULE, &["."], "", report)?;
     fs_err::rename(work.path().join("out").join(NAME), built)?;
     step.finish();
     Ok(())

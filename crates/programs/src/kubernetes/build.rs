@@ -85,7 +85,7 @@ pub(super) fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<
             format!("building etcd {ETCD_VERSION} from Go modules"),
         );
         let work = tempfile::tempdir_in(parent)?;
-        go::compile(&go, work.path(), ETCD, &[ETCD_PACKAGE], "-s -w", report)?;
+        go::compile(&go, work.path(), ETCD, &[ETCD_PACKAGE], "", report)?;
         // The program is named after its module.
         fs_err::rename(work.path().join("out/server"), cache.join("etcd"))?;
         step.finish();
@@ -110,7 +110,7 @@ fn version_flags() -> String {
         numbers.get(1).copied().unwrap_or_default(),
     );
     format!(
-        "-s -w -X {package}.gitVersion={KUBERNETES_VERSION} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
+        "-X {package}.gitVersion={KUBERNETES_VERSION} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
     )
 }
 
