@@ -237,10 +237,32 @@ pub struct TopologyExporter {
 pub struct ResourceManagers {
     /// Policy of the CPU manager: `none` or `static`; not validated.
     pub cpu: String,
-    /// Whether containers get only whole cores (`full-pcpus-only`).
-    pub full_cores: bool,
+    /// Options of the CPU manager's policy; not validated.
+    pub cpu_options: BTreeMap<String, String>,
     /// Policy of the memory manager: `None` or `Static`; not validated.
     pub memory: String,
+}
+
+impl ResourceManagers {
+    /// The CPU manager option for whole cores.
+    const FULL_CORES: &str = "full-pcpus-only";
+    /// CPU manager options that do not change in which order CPUs are taken.
+    const KEEP_ORDER: [&str; 2] = [Self::FULL_CORES, "strict-cpu-reservation"];
+
+    /// Returns whether containers get only whole cores (`full-pcpus-only`).
+    pub fn full_cores(&self) -> bool {
+        let given = self.cpu_options.get(Self::FULL_CORES);
+        given.is_some_and(|value| goflags::boolean(value) == Some(true))
+    }
+
+    /// Returns whether the CPU manager takes the whole cores of a socket in one order, whatever their number (kubelet-node.md 6.4): no
+    /// option spreads them or looks at caches. Of options that are unknown here it is not known.
+    pub fn packs_cores(&self) -> bool {
+        self.cpu == "static"
+            && self.cpu_options.iter().all(|(name, value)| {
+                Self::KEEP_ORDER.contains(&name.as_str()) || goflags::boolean(value) == Some(false)
+            })
+    }
 }
 
 /// The default of [`TopologyExporter::kubelet_config_file`]. It is a guess: the file need not exist.

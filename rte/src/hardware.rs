@@ -14,6 +14,8 @@ pub struct Machine {
     pub nodes: BTreeMap<u32, NumaNode>,
     /// Number of CPUs of a core, if the machine reports it.
     pub threads_per_core: Option<u16>,
+    /// Whether the machine reports that no NUMA node has CPUs of several sockets.
+    pub nodes_are_within_sockets: bool,
 }
 
 /// One NUMA node.
@@ -86,21 +88,35 @@ pub fn read(sysfs: &Path) -> Result<Machine, Error> {
         machine.nodes.insert(*id, node);
     }
     let cpus = machine.nodes.values().flat_map(|node| &node.cpus);
-    machine.threads_per_core = cpus.min().and_then(|cpu| threads(sysfs, *cpu));
+    let core = cpus
+        .min()
+        .and_then(|cpu| beside(sysfs, *cpu, "thread_siblings_list"));
+    machine.threads_per_core = core.and_then(|cpus| u16::try_from(cpus.len()).ok());
+    machine.nodes_are_within_sockets = machine.nodes.values().all(|node| {
+        let Some(first) = node.cpus.first() else {
+            return true;
+        };
+        beside(sysfs, *first, "core_siblings_list")
+            .is_some_and(|socket| node.cpus.is_subset(&socket))
+    });
     Ok(machine)
 }
 
-/// Returns the number of CPUs on the core of this CPU. `None` if the machine does not report it, like some virtual machines.
-fn threads(sysfs: &Path, cpu: u32) -> Option<u16> {
-    let path = format!("devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-    let list = fs::read_to_string(sysfs.join(path)).ok()?;
-    let mut count = 0_u16;
-    for part in list.trim().split(',') {
+/// Returns the CPUs that share something with this one, from a list of its topology. `None` if the machine does not report it, like some
+/// virtual machines.
+fn beside(sysfs: &Path, cpu: u32, list: &str) -> Option<BTreeSet<u32>> {
+    let path = format!("devices/system/cpu/cpu{cpu}/topology/{list}");
+    let text = fs::read_to_string(sysfs.join(path)).ok()?;
+    let mut cpus = BTreeSet::new();
+    for part in text.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+        if first > last {
+            return None;
+        }
+        cpus.extend((first..=last).map(u32::from));
     }
-    Some(count)
+    Some(cpus)
 }
 
 fn online_cpus(node: &Path) -> Result<BTreeSet<u32>, Error> {
@@ -305,6 +321,26 @@ mod tests {
             list,
         );
         assert_eq!(read(dir.path()).unwrap().threads_per_core, expected);
+    }
+
+    #[rstest::rstest]
+    #[case::one_socket(Some("0-7\n"), Some("0-7\n"), true)]
+    #[case::two_sockets(Some("0,1\n"), Some("4,5\n"), true)]
+    #[case::node_of_two_sockets(Some("0,4\n"), Some("0,4\n"), false)]
+    #[case::not_reported(Some("0-7\n"), None, false)]
+    fn nodes_within_sockets_are_told(
+        #[case] of_first: Option<&str>,
+        #[case] of_second: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        let dir = machine();
+        for (cpu, list) in [(0, of_first), (4, of_second)] {
+            if let Some(list) = list {
+                let path = format!("../cpu/cpu{cpu}/topology/core_siblings_list");
+                write(dir.path(), &path, list);
+            }
+        }
+        assert_eq!(read(dir.path()).unwrap().nodes_are_within_sockets, expected);
     }
 
     #[test]

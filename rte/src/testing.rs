@@ -18,6 +18,7 @@ pub(crate) fn machine() -> Machine {
     Machine {
         nodes: [(0, node(0, [10, 21])), (1, node(4, [21, 10]))].into(),
         threads_per_core: None,
+        nodes_are_within_sockets: false,
     }
 }
 

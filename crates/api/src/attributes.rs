@@ -6,10 +6,13 @@ pub const TOPOLOGY_MANAGER_SCOPE: &str = "topologyManagerScope";
 pub const TOPOLOGY_MANAGER_POLICY: &str = "topologyManagerPolicy";
 /// Largest number of NUMA nodes that the topology manager aligns (decimal, above 1).
 pub const TOPOLOGY_MANAGER_MAX_NUMA_NODES: &str = "topologyManagerMaxNUMANodes";
-/// CPU manager policy of the kubelet: `none` or `static`. This attribute and the next two are ours: the original does not publish them.
+/// CPU manager policy of the kubelet: `none` or `static`. This attribute and the next three are ours: the original does not publish them.
 pub const CPU_MANAGER_POLICY: &str = "cpuManagerPolicy";
 /// Number of CPUs of a core (decimal); present with the CPU manager option `full-pcpus-only`.
 pub const CPU_MANAGER_FULL_PCPUS_ONLY: &str = "cpuManagerFullPCPUsOnly";
+/// Number of CPUs of a core (decimal); present where the CPU manager takes the whole cores of a zone in one order, whatever their number,
+/// so that of two such requests to the same CPUs the larger one gets all that the smaller one gets (kubelet-node.md 6.4).
+pub const CPU_MANAGER_PACKED_CORES: &str = "cpuManagerPackedCores";
 /// Memory manager policy of the kubelet: `None` or `Static`.
 pub const MEMORY_MANAGER_POLICY: &str = "memoryManagerPolicy";
 /// Fingerprint of the pods that the object accounts for.

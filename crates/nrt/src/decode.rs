@@ -176,16 +176,18 @@ fn manager_config(nrt: &NodeResourceTopology) -> ManagerConfig {
 /// Returns the managers, which are known only if the exporter publishes the policies of both.
 fn managers(nrt: &NodeResourceTopology) -> Option<Managers> {
     let value = |name| attribute(&nrt.attributes, name);
-    let threads = || {
-        let text = value(attributes::CPU_MANAGER_FULL_PCPUS_ONLY)?;
-        text.parse().ok().filter(|threads| *threads > 0)
-    };
+    let threads = |name| value(name)?.parse().ok().filter(|threads| *threads > 0);
     let cpus = match value(attributes::CPU_MANAGER_POLICY)? {
-        "static" => threads().map_or(CpuManager::Single, CpuManager::WholeCores),
+        "static" => threads(attributes::CPU_MANAGER_FULL_PCPUS_ONLY)
+            .map_or(CpuManager::Single, CpuManager::WholeCores),
         _ => CpuManager::Shared,
     };
     let memory = value(attributes::MEMORY_MANAGER_POLICY)? == "Static";
-    Some(Managers { cpus, memory })
+    Some(Managers {
+        cpus,
+        packed_cores: threads(attributes::CPU_MANAGER_PACKED_CORES),
+        memory,
+    })
 }
 
 fn deprecated(word: &str) -> Option<(Policy, Scope)> {

@@ -105,6 +105,9 @@ pub struct ManagerConfig {
 pub struct Managers {
     /// The CPU manager.
     pub cpus: CpuManager,
+    /// CPUs of a core, if the CPU manager takes the whole cores of a zone in one order, whatever their number (kubelet-node.md 6.4). A
+    /// request for whole cores then gets all CPUs that a smaller one gets from the same pool.
+    pub packed_cores: Option<u16>,
     /// Whether the memory manager's policy is `Static`.
     pub memory: bool,
 }

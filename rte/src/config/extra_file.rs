@@ -22,8 +22,6 @@ pub(crate) const MAX_NUMA_NODES: &str = "max-allowable-numa-nodes";
 const CPU_POLICY: &str = "cpuManagerPolicy";
 const CPU_OPTIONS: &str = "cpuManagerPolicyOptions";
 const MEMORY_POLICY: &str = "memoryManagerPolicy";
-/// The CPU manager option that schedulers need.
-pub(crate) const FULL_CORES: &str = "full-pcpus-only";
 
 /// The file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +134,7 @@ fn kubelet(exporter: &mut TopologyExporter, section: &Mapping) -> Result<(), Err
             *target = string(value, key)?;
         }
     }
-    if let Some(text) = option(section, OPTIONS, MAX_NUMA_NODES)? {
+    if let Some(text) = options(section, OPTIONS)?.get(MAX_NUMA_NODES) {
         let most = text.parse().map_err(|_| wrong(MAX_NUMA_NODES, "number"))?;
         exporter.topology_manager_max_numa_nodes = Some(most);
     }
@@ -146,15 +144,19 @@ fn kubelet(exporter: &mut TopologyExporter, section: &Mapping) -> Result<(), Err
     Ok(())
 }
 
-/// Returns one option of a manager, if set.
-fn option(section: &Mapping, options: &str, name: &str) -> Result<Option<String>, Error> {
-    if let Some(list) = field(section, options)
-        && let Some(list) = mapping(list, options)?
-        && let Some(value) = list.get(name)
+/// Returns the options of a manager.
+fn options(section: &Mapping, key: &str) -> Result<BTreeMap<String, String>, Error> {
+    let mut options = BTreeMap::new();
+    if let Some(list) = field(section, key)
+        && let Some(list) = mapping(list, key)?
     {
-        return string(value, name).map(Some);
+        for (name, value) in list {
+            let name = string(name, key)?;
+            let value = string(value, &name)?;
+            options.insert(name, value);
+        }
     }
-    Ok(None)
+    Ok(options)
 }
 
 /// Returns the settings of the other managers if both policies are given, otherwise `None`.
@@ -163,10 +165,9 @@ fn resource_managers(section: &Mapping) -> Result<Option<ResourceManagers>, Erro
     let (Some(cpu), Some(memory)) = (text(CPU_POLICY), text(MEMORY_POLICY)) else {
         return Ok(None);
     };
-    let full_cores = option(section, CPU_OPTIONS, FULL_CORES)?;
     Ok(Some(ResourceManagers {
         cpu: cpu?,
-        full_cores: full_cores.as_deref() == Some("true"),
+        cpu_options: options(section, CPU_OPTIONS)?,
         memory: memory?,
     }))
 }

@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use serde::Deserialize;
 
-use crate::config::extra_file::{FULL_CORES, MAX_NUMA_NODES};
+use crate::config::extra_file::MAX_NUMA_NODES;
 use crate::config::{DEFAULT_KUBELET_CONFIG_FILE, ResourceManagers, TopologyExporter};
 
 /// The kubelet's default, for a configuration without this setting.
@@ -124,9 +124,7 @@ fn read(path: &Path) -> Result<TopologyManager, Error> {
             .and_then(|options| options.get(MAX_NUMA_NODES)?.parse().ok()),
         managers: Some(ResourceManagers {
             cpu: policy_or(file.cpu_manager_policy, DEFAULT_CPU_POLICY),
-            full_cores: file
-                .cpu_manager_policy_options
-                .is_some_and(|options| options.get(FULL_CORES).is_some_and(|on| on == "true")),
+            cpu_options: file.cpu_manager_policy_options.unwrap_or_default(),
             memory: policy_or(file.memory_manager_policy, DEFAULT_MEMORY_POLICY),
         }),
     }))
@@ -195,23 +193,23 @@ mod tests {
     }
 
     #[rstest]
-    #[case::silent("", "none", false, "None")]
+    #[case::silent("", "none", None, "None")]
     #[case::whole_cores(
         "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\nmemoryManagerPolicy: Static\n",
         "static",
-        true,
+        Some("true"),
         "Static"
     )]
     #[case::switched_off(
         "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: \"false\"}\n",
         "static",
-        false,
+        Some("false"),
         "None"
     )]
     fn other_managers_come_from_the_kubelets_file(
         #[case] text: &str,
         #[case] cpu: &str,
-        #[case] full_cores: bool,
+        #[case] full_cores: Option<&str>,
         #[case] memory: &str,
     ) {
         let dir = tempfile::tempdir().unwrap();
@@ -223,7 +221,10 @@ mod tests {
         };
         let expected = ResourceManagers {
             cpu: cpu.to_owned(),
-            full_cores,
+            cpu_options: full_cores
+                .map(|value| ("full-pcpus-only".to_owned(), value.to_owned()))
+                .into_iter()
+                .collect(),
             memory: memory.to_owned(),
         };
         assert_eq!(topology_manager(&config).unwrap().managers, Some(expected));

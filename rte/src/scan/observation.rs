@@ -79,10 +79,7 @@ pub fn observe(
         attributes.extend(encode::fingerprint(text, *method));
     }
     attributes.extend(placement.as_ref().map(encode::placement));
-    attributes.extend(of_kubelet(
-        &settings.topology_manager,
-        machine.threads_per_core,
-    ));
+    attributes.extend(of_kubelet(&settings.topology_manager, machine));
     Observation {
         zones: encode::zones(&zones, placement.as_ref()),
         attributes,
@@ -109,7 +106,7 @@ fn placement(
 }
 
 /// Returns the attributes with the settings of the kubelet.
-fn of_kubelet(settings: &TopologyManager, threads_per_core: Option<u16>) -> Vec<AttributeInfo> {
+fn of_kubelet(settings: &TopologyManager, machine: &Machine) -> Vec<AttributeInfo> {
     let TopologyManager {
         policy,
         scope,
@@ -124,23 +121,29 @@ fn of_kubelet(settings: &TopologyManager, threads_per_core: Option<u16>) -> Vec<
         attributes.push(attribute(names::TOPOLOGY_MANAGER_MAX_NUMA_NODES, most));
     }
     if let Some(managers) = managers {
-        attributes.extend(of_managers(managers, threads_per_core));
+        attributes.extend(of_managers(managers, machine));
     }
     attributes
 }
 
 /// Returns the attributes of the CPU and memory managers. Returns none if containers get whole cores and the core size is unknown, because
 /// a scheduler with only part of the information would decide wrongly.
-fn of_managers(managers: &ResourceManagers, threads: Option<u16>) -> Vec<AttributeInfo> {
+fn of_managers(managers: &ResourceManagers, machine: &Machine) -> Vec<AttributeInfo> {
     let mut attributes = vec![
         attribute(names::CPU_MANAGER_POLICY, &managers.cpu),
         attribute(names::MEMORY_MANAGER_POLICY, &managers.memory),
     ];
-    if managers.full_cores {
-        let Some(threads) = threads else {
+    if managers.full_cores() {
+        let Some(threads) = machine.threads_per_core else {
             return Vec::new();
         };
         attributes.push(attribute(names::CPU_MANAGER_FULL_PCPUS_ONLY, threads));
+    }
+    if managers.packs_cores()
+        && machine.nodes_are_within_sockets
+        && let Some(threads) = machine.threads_per_core
+    {
+        attributes.push(attribute(names::CPU_MANAGER_PACKED_CORES, threads));
     }
     attributes
 }

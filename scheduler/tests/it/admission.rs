@@ -127,10 +127,7 @@ impl TestNode {
                 max_numa_nodes: None,
                 managers: Some(ResourceManagers {
                     cpu: "static".to_owned(),
-                    full_cores: self
-                        .settings
-                        .cpu_manager_policy_options
-                        .contains_key("full-pcpus-only"),
+                    cpu_options: self.settings.cpu_manager_policy_options.clone(),
                     memory: match self.settings.memory_manager_policy {
                         MemoryPolicy::Static => "Static".to_owned(),
                         MemoryPolicy::None => "None".to_owned(),
@@ -250,6 +247,7 @@ fn sysfs(machine: &Machine) -> hardware::Machine {
     hardware::Machine {
         nodes: (0..count).map(|zone| (zone as u32, node(zone))).collect(),
         threads_per_core: u16::try_from(machine.threads_per_core()).ok(),
+        nodes_are_within_sockets: true,
     }
 }
 

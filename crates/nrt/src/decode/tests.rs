@@ -177,19 +177,23 @@ fn the_attribute_comes_before_the_annotation(
 #[case::half_told(&[("cpuManagerPolicy", "static")], None)]
 #[case::shared(
     &[("cpuManagerPolicy", "none"), ("memoryManagerPolicy", "None")],
-    Some(Managers { cpus: CpuManager::Shared, memory: false })
+    Some(Managers { cpus: CpuManager::Shared, packed_cores: None, memory: false })
 )]
 #[case::single(
     &[("cpuManagerPolicy", "static"), ("memoryManagerPolicy", "Static")],
-    Some(Managers { cpus: CpuManager::Single, memory: true })
+    Some(Managers { cpus: CpuManager::Single, packed_cores: None, memory: true })
 )]
 #[case::whole_cores(
     &[("cpuManagerPolicy", "static"), ("memoryManagerPolicy", "None"), ("cpuManagerFullPCPUsOnly", "2")],
-    Some(Managers { cpus: CpuManager::WholeCores(2), memory: false })
+    Some(Managers { cpus: CpuManager::WholeCores(2), packed_cores: None, memory: false })
 )]
 #[case::nonsense(
-    &[("cpuManagerPolicy", "static"), ("memoryManagerPolicy", "None"), ("cpuManagerFullPCPUsOnly", "0")],
-    Some(Managers { cpus: CpuManager::Single, memory: false })
+    &[("cpuManagerPolicy", "static"), ("memoryManagerPolicy", "None"), ("cpuManagerFullPCPUsOnly", "0"), ("cpuManagerPackedCores", "-1")],
+    Some(Managers { cpus: CpuManager::Single, packed_cores: None, memory: false })
+)]
+#[case::packed(
+    &[("cpuManagerPolicy", "static"), ("memoryManagerPolicy", "None"), ("cpuManagerPackedCores", "2")],
+    Some(Managers { cpus: CpuManager::Single, packed_cores: Some(2), memory: false })
 )]
 fn managers_are_known_when_both_are_told(
     #[case] attributes: &[(&str, &str)],

@@ -278,12 +278,12 @@ mod tests {
             zones in (free_zone(0), free_zone(1), free_zone(2)),
             pod_scope in any::<bool>(),
             devices_known in any::<bool>(),
-            managers in proptest::option::of((cpu_manager(), any::<bool>())),
+            managers in proptest::option::of((cpu_manager(), proptest::option::of(1..3_u16), any::<bool>())),
         ) {
             let pod = Pod::new(containers);
             let config = ManagerConfig {
                 scope: if pod_scope { Scope::Pod } else { Scope::Container },
-                managers: managers.map(|(cpus, memory)| Managers { cpus, memory }),
+                managers: managers.map(|(cpus, packed_cores, memory)| Managers { cpus, packed_cores, memory }),
                 ..ManagerConfig::default()
             };
             let zones = [zones.0, zones.1, zones.2];

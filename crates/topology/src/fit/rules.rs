@@ -27,6 +27,11 @@ impl Rules {
         self.managers.is_some()
     }
 
+    /// Returns the CPUs of a core, if the CPU manager takes the whole cores of a zone in one order.
+    pub(super) fn packed_cores(self) -> Option<u16> {
+        self.managers?.packed_cores
+    }
+
     /// Returns whether a zone must have the wanted amount of a resource. Otherwise the resource is shared and only has to be listed.
     pub(super) fn compares(self, name: &ResourceName, wanted: i64) -> bool {
         if !name.is_affine() {

@@ -106,14 +106,14 @@ impl<'a> State<'a> {
                 continue;
             }
             if name.is_cpu() {
-                self.take_cpus(zone, amount, keeps);
+                self.take_cpus(zone, amount, keeps, rules.packed_cores());
             } else {
                 self.take_others(zone, name, amount, keeps);
             }
         }
     }
 
-    fn take_cpus(&mut self, zone: ZoneId, amount: i64, keeps: bool) {
+    fn take_cpus(&mut self, zone: ZoneId, amount: i64, keeps: bool, packed_cores: Option<u16>) {
         if keeps {
             self.reduce(zone, CPU, amount);
         }
@@ -123,7 +123,7 @@ impl<'a> State<'a> {
             .unwrap_or_default();
         let held = self.cpus.take().filter(|cpus| cpus.zone == zone);
         if held.is_some() || !keeps {
-            let held = held.unwrap_or_else(|| CpuReuse::new(zone));
+            let held = held.unwrap_or_else(|| CpuReuse::new(zone, packed_cores));
             self.cpus = Some(held.after(amount, !keeps, pool));
         }
     }
@@ -155,12 +155,17 @@ impl<'a> State<'a> {
     }
 }
 
-/// CPUs of one zone that finished init containers hold, in thousandths. The kubelet selects the CPUs, so only bounds are known: equal
-/// requests to the same pool get the same CPUs, other requests may or may not overlap.
+/// CPUs of one zone that finished init containers hold, in thousandths. The kubelet selects the CPUs, so only bounds are known. Equal
+/// requests to the same pool get the same CPUs. Of two requests for whole cores the larger one gets all CPUs of the smaller one, if the
+/// kubelet takes them in one order. Other requests may or may not overlap.
 #[derive(Clone, Debug)]
 pub(super) struct CpuReuse {
     zone: ZoneId,
-    /// What init containers took from the current pool.
+    /// CPUs of a core, if whole cores are taken in one order.
+    core: Option<i64>,
+    /// The most that an init container with whole cores took from the current pool.
+    cores: i64,
+    /// What the other init containers took from the current pool.
     taken: BTreeSet<i64>,
     /// Bounds of what they took before the pool last changed and still hold.
     before: (i64, i64),
@@ -169,9 +174,11 @@ pub(super) struct CpuReuse {
 }
 
 impl CpuReuse {
-    pub(super) fn new(zone: ZoneId) -> Self {
+    pub(super) fn new(zone: ZoneId, packed_cores: Option<u16>) -> Self {
         Self {
             zone,
+            core: packed_cores.map(|threads| 1000 * i64::from(threads.max(1))),
+            cores: 0,
             taken: BTreeSet::new(),
             before: (0, 0),
             pool: 0,
@@ -180,25 +187,37 @@ impl CpuReuse {
 
     fn least(&self) -> i64 {
         let largest = self.taken.last().copied().unwrap_or_default();
-        largest.max(self.before.0)
+        largest.max(self.cores).max(self.before.0)
     }
 
     /// Returns the most that they can hold.
     pub(super) fn most(&self) -> i64 {
-        let sum = self.taken.iter().sum::<i64>();
-        self.before.1.saturating_add(sum).min(self.pool)
+        let taken = self.taken.iter().chain([&self.cores]);
+        let all = taken.fold(self.before.1, |sum, amount| sum.saturating_add(*amount));
+        all.min(self.pool)
     }
 
     /// Records that a container received `amount` CPUs, after which the pool is `pool`.
     pub(super) fn after(mut self, amount: i64, is_init: bool, pool: i64) -> Self {
         self.pool = pool;
+        let is_whole = self.core.is_some_and(|core| amount % core == 0);
         if is_init {
-            self.taken.insert(amount);
+            if is_whole {
+                self.cores = self.cores.max(amount);
+            } else {
+                self.taken.insert(amount);
+            }
             return self;
         }
-        // an equal request received the same CPUs, any other request may have received any CPUs
-        self.taken.remove(&amount);
-        self.before = ((self.least() - amount).max(0), self.most());
+        let least = (self.least() - amount).max(0);
+        if is_whole {
+            self.cores = (self.cores - amount).max(0);
+        } else {
+            // an equal request received the same CPUs, any other request may have received any CPUs
+            self.taken.remove(&amount);
+        }
+        self.before = (least, self.most());
+        self.cores = 0;
         self.taken.clear();
         self
     }

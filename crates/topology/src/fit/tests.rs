@@ -243,9 +243,22 @@ mod exact {
     fn exact(scope: Scope, cpus: CpuManager) -> ManagerConfig {
         ManagerConfig {
             scope,
-            managers: Some(Managers { cpus, memory: true }),
+            managers: Some(Managers {
+                cpus,
+                packed_cores: None,
+                memory: true,
+            }),
             ..ManagerConfig::default()
         }
+    }
+
+    /// Returns the same settings, of a CPU manager that takes the whole cores of a zone in one order.
+    fn packed(config: ManagerConfig, threads: u16) -> ManagerConfig {
+        let managers = config.managers.map(|managers| Managers {
+            packed_cores: Some(threads),
+            ..managers
+        });
+        ManagerConfig { managers, ..config }
     }
 
     fn outcome(config: &ManagerConfig, containers: &[Container], zones: &[FreeZone]) -> String {
@@ -278,6 +291,30 @@ mod exact {
             mk_container(App, 6, 1, &[]),
         ];
         assert_eq!(outcome(&config, &containers, &two_zones()), expected);
+    }
+
+    /// kubelet-node.md 6.4: where whole cores are taken in one order, the larger request gets all CPUs of the smaller one.
+    #[rstest]
+    #[case::taken_over(&[2], &[4, 8], None)]
+    #[case::several_taken_over(&[2, 4], &[4, 8], None)]
+    #[case::partly_left(&[4], &[2, 8], Some("2000m, zone 1 has 8000m (tied to zone 0"))]
+    #[case::taken_over_together(&[4], &[2, 2, 8], None)]
+    #[case::part_of_a_core_first(&[1], &[2, 8], Some("2000m, zone 1 has 8000m (tied to zone 0"))]
+    #[case::part_of_a_core_later(&[2], &[3, 8], Some("1000m, zone 1 has 8000m (tied to zone 0"))]
+    fn larger_requests_for_whole_cores_take_over_what_an_init_container_had(
+        #[case] init: &[i64],
+        #[case] apps: &[i64],
+        #[case] refused: Option<&str>,
+    ) {
+        let single = exact(Scope::Container, CpuManager::Single);
+        let init = init.iter().map(|cpus| mk_container(Init, *cpus, 1, &[]));
+        let apps = apps.iter().map(|cpus| mk_container(App, *cpus, 1, &[]));
+        let containers: Vec<Container> = init.chain(apps).collect();
+        let found = outcome(&packed(single, 2), &containers, &two_zones());
+        match refused {
+            None => assert_eq!(found, "fits"),
+            Some(refused) => assert!(found.contains(refused), "{found}"),
+        }
     }
 
     /// (kubelet-node.md 8.2)

@@ -20,7 +20,7 @@ pub fn unlisted(pod: &Pod, config: &ManagerConfig, has_started: bool) -> Resourc
         return held;
     }
     // any zone will do: only the amount matters
-    let mut cpus = ZoneId::new(0).map(CpuReuse::new);
+    let mut cpus = ZoneId::new(0).map(|zone| CpuReuse::new(zone, rules.packed_cores()));
     let mut devices = BTreeMap::new();
     for container in pod.containers() {
         let is_init = is_init(container.kind);
@@ -59,6 +59,7 @@ mod tests {
     const STATIC: ManagerConfig = ManagerConfig {
         managers: Some(Managers {
             cpus: CpuManager::Single,
+            packed_cores: None,
             memory: true,
         }),
         ..ManagerConfig::unknown()
@@ -101,6 +102,22 @@ mod tests {
             unlisted(&pod, &ManagerConfig::default(), true),
             Resources::new()
         );
+    }
+
+    #[rstest]
+    #[case::larger(&["init cpu=4000 memory=1", "app cpu=2000 memory=1"], 2000)]
+    #[case::taken_over(&["init cpu=2000 memory=1", "init cpu=4000 memory=1", "app cpu=4000 memory=1"], 0)]
+    #[case::parts_of_cores(&["init cpu=3000 memory=1", "app cpu=4000 memory=1"], 3000)]
+    fn whole_cores_in_one_order_are_taken_over(#[case] containers: &[&str], #[case] cpus: i64) {
+        let config = ManagerConfig {
+            managers: STATIC.managers.map(|managers| Managers {
+                packed_cores: Some(2),
+                ..managers
+            }),
+            ..STATIC
+        };
+        let pod = Pod::new(containers.iter().map(|text| container(text)).collect());
+        assert_eq!(unlisted(&pod, &config, true).amount("cpu"), cpus);
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn managers_of_the_kubelet_are_read_from_the_file_beside_the_extra_one(
     let exporter = home.config("ROOT", &[]).topology_exporter;
     let found = exporter.resource_managers.as_ref();
     assert_eq!(
-        found.map(|managers| (managers.cpu.as_str(), managers.full_cores)),
+        found.map(|managers| (managers.cpu.as_str(), managers.full_cores())),
         expected
     );
     let scope = exporter.topology_manager_scope;

@@ -178,31 +178,70 @@ fn number_of_numa_nodes_is_published_when_it_is_known() {
 }
 
 #[rstest]
-#[case::single_cpus(false, None, &["cpuManagerPolicy=static", "memoryManagerPolicy=Static"])]
-#[case::whole_cores(true, Some(2), &["cpuManagerPolicy=static", "memoryManagerPolicy=Static", "cpuManagerFullPCPUsOnly=2"])]
-#[case::cores_of_unknown_size(true, None, &[])]
-fn managers_are_published_as_far_as_all_is_known(
-    #[case] full_cores: bool,
+#[case::cores_of_unknown_size(&[], None, true, &[])]
+#[case::single_cpus(&[], Some(2), true, &["cpuManagerPackedCores=2"])]
+#[case::several_sockets_in_a_node(&[], Some(2), false, &[])]
+#[case::option_for_reserved_cpus(&[("strict-cpu-reservation", "true")], Some(1), true, &["cpuManagerPackedCores=1"])]
+#[case::option_that_spreads(&[("distribute-cpus-across-cores", "true")], Some(2), true, &[])]
+#[case::option_that_is_off(&[("distribute-cpus-across-cores", "0")], Some(2), true, &["cpuManagerPackedCores=2"])]
+#[case::whole_cores(&[("full-pcpus-only", "1")], Some(2), true, &["cpuManagerFullPCPUsOnly=2", "cpuManagerPackedCores=2"])]
+#[case::whole_cores_by_cache(
+    &[("full-pcpus-only", "true"), ("prefer-align-cpus-by-uncorecache", "true")], Some(2), true, &["cpuManagerFullPCPUsOnly=2"]
+)]
+fn what_is_known_of_cores_is_published(
+    #[case] options: &[(&str, &str)],
     #[case] threads_per_core: Option<u16>,
+    #[case] nodes_are_within_sockets: bool,
     #[case] expected: &[&str],
 ) {
-    let mut settings = settings(None, "restricted");
-    settings.topology_manager.managers = Some(ResourceManagers {
-        cpu: "static".to_owned(),
-        full_cores,
-        memory: "Static".to_owned(),
-    });
     let machine = Machine {
         threads_per_core,
+        nodes_are_within_sockets,
         ..machine()
     };
+    let shown = managers_shown("static", options, &machine);
+    let policies = ["cpuManagerPolicy=static", "memoryManagerPolicy=Static"];
+    assert_eq!(shown, [&policies, expected].concat());
+}
+
+/// A scheduler with only part of the information would decide wrongly.
+#[test]
+fn nothing_of_managers_is_published_if_the_size_of_required_cores_is_unknown() {
+    let shown = managers_shown("static", &[("full-pcpus-only", "true")], &machine());
+    assert!(shown.is_empty(), "{shown:?}");
+}
+
+#[test]
+fn cores_of_shared_cpus_are_not_published() {
+    let machine = Machine {
+        threads_per_core: Some(2),
+        nodes_are_within_sockets: true,
+        ..machine()
+    };
+    let shown = managers_shown("none", &[], &machine);
+    assert_eq!(
+        shown,
+        ["cpuManagerPolicy=none", "memoryManagerPolicy=Static"]
+    );
+}
+
+/// Returns what is published of the resource managers.
+fn managers_shown(cpu: &str, options: &[(&str, &str)], machine: &Machine) -> Vec<String> {
+    let mut settings = settings(None, "restricted");
+    let options = options.iter();
+    settings.topology_manager.managers = Some(ResourceManagers {
+        cpu: cpu.to_owned(),
+        cpu_options: options
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+        memory: "Static".to_owned(),
+    });
     let none = v1::AllocatableResourcesResponse::default();
-    let observation = observe(&settings, &machine, &none, pods());
+    let observation = observe(&settings, machine, &none, pods());
     let attributes = observation.attributes[2..].iter();
-    let shown: Vec<String> = attributes
+    attributes
         .map(|attribute| format!("{}={}", attribute.name, attribute.value))
-        .collect();
-    assert_eq!(shown, expected);
+        .collect()
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod on_their_way;
 const NODE: &str = "worker-0";
 const MANAGERS: Managers = Managers {
     cpus: CpuManager::Single,
+    packed_cores: None,
     memory: true,
 };
 
