@@ -203,25 +203,32 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
         }
     }
 
-    /// Returns the zone of the whole pod (pod scope).
+    /// Returns the zone of the whole pod (pod scope). Where the kubelet may take a lower zone than the one that certainly suffices, what
+    /// produces no hint has to be there, too.
     fn pod(&self, zones: &[FreeZone]) -> Result<ZoneId, Misfit> {
         let state = State::new(zones);
         let (hinted, unhinted) = self.rules.of_pod(self.pod);
         let misfit = |lack: Lack| lack.into_misfit(Subject::Pod, zones);
-        let zone = self.choose(&state, &hinted).map_err(misfit)?.certain;
+        let choice = self.choose(&state, &hinted).map_err(misfit)?;
+        for zone in choice.preferred().iter().chain([choice.certain]) {
+            self.pod_in(zone, state.clone(), &unhinted)
+                .map_err(misfit)?;
+        }
+        Ok(choice.certain)
+    }
+
+    /// Checks that the pod can run in the zone that the kubelet has chosen by its hints (pod scope).
+    fn pod_in(&self, zone: ZoneId, mut state: State<'_>, unhinted: &Resources) -> Result<(), Lack> {
         // Resources that only init containers and sidecars request produce no hint, but the chosen zone needs them (kubelet-node.md 7.2).
-        let tied = NumaMask::from_iter([zone]);
-        self.choose_among(tied, &state, &unhinted).map_err(misfit)?;
+        self.choose_among(NumaMask::from_iter([zone]), &state, unhinted)?;
         if self.rules.are_exact() {
-            let mut state = state;
             for container in self.pod.containers() {
                 self.rules
-                    .whole_cores(container, || state.untouched_cpus())
-                    .map_err(misfit)?;
+                    .whole_cores(container, || state.untouched_cpus())?;
                 state.take(container, zone, self.rules);
             }
         }
-        Ok(zone)
+        Ok(())
     }
 
     /// Places the containers in order (container scope). Where the kubelet may take a lower zone than the one that certainly suffices, the

@@ -415,6 +415,30 @@ mod exact {
         assert_eq!(outcome(&config, &[init, asks], &zones), "fits");
     }
 
+    /// The zone that the kubelet may take because of what may be free there needs the hugepages of the init container, too.
+    #[rstest]
+    #[case::only_in_the_certain_zone(
+        0,
+        "cannot align pod: hugepages-2Mi wanted 2, zone 0 has 0, zone 1 has 4"
+    )]
+    #[case::in_both_zones(2, "fits")]
+    fn memory_of_init_containers_has_to_be_in_every_zone_that_pod_scope_may_take(
+        #[case] of_first: i64,
+        #[case] expected: &str,
+    ) {
+        let config = exact(Scope::Pod, CpuManager::Single);
+        let mut zones = [of_first, 4]
+            .map(|pages| mk_zone(0, &[("cpu", 4000), ("memory", 8), ("hugepages-2Mi", pages)]));
+        zones[1].id = ZoneId::new(1).unwrap();
+        zones[0].at_most = Some(zones[0].available.clone());
+        zones[0].available.set("cpu", 0);
+        let containers = [
+            mk_container(Init, 1, 1, &[("hugepages-2Mi", 2)]),
+            mk_container(App, 1, 1, &[]),
+        ];
+        assert_eq!(outcome(&config, &containers, &zones), expected);
+    }
+
     /// The amounts that may be free decide which zone the kubelet takes. The amounts that are certainly free decide whether it can.
     #[test]
     fn every_zone_that_the_kubelet_may_take_has_to_do() {
