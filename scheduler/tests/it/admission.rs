@@ -204,13 +204,9 @@ impl TestNode {
 
     /// Restarts the kubelet, which may refuse pods that it finds. Afterwards a pod without requests is admitted and ends.
     fn restart(&mut self, probe: &str) {
-        // A kubelet that has given all CPUs away does not start again: its node is set up anew.
+        // A kubelet that has given all CPUs away does not start again (`NoSharedCpus`): its node is set up anew.
         let Ok(gone) = self.kubelet.restart() else {
-            *self = Self::new(
-                self.name.clone(),
-                &self.machine.clone(),
-                &self.settings.clone(),
-            );
+            *self = Self::new(self.name.clone(), &self.machine, &self.settings);
             return;
         };
         for gone in gone.keys() {
