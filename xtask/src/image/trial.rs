@@ -7,7 +7,10 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::geteuid;
 use programs::child::{output_within, status_within};
 use programs::console::note;
 use programs::path::{find_in, find_program};
@@ -51,6 +54,7 @@ const PROCESSES: u64 = 4_096;
 /// Runs what each image is for. `programs` is the directory of the same programs outside.
 pub(super) fn run(made: &[Made], programs: &Path) -> anyhow::Result<()> {
     install()?;
+    keep_mounts_to_itself()?;
     let store = tempfile::tempdir().context("making a directory for podman")?;
     for image in made {
         let podman = Podman {
@@ -66,6 +70,18 @@ pub(super) fn run(made: &[Made], programs: &Path) -> anyhow::Result<()> {
         note(&format!("image {}: all roles work", image.variant.name()));
     }
     Ok(())
+}
+
+/// Gives this thread and what it starts mounts of their own. podman mounts memory for each container, which whoever looks at the mounts of
+/// the machine would see: other tests do, that run at the same time. Without root podman has mounts of its own anyway.
+fn keep_mounts_to_itself() -> anyhow::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    unshare(CloneFlags::CLONE_NEWNS).context("making a mount namespace for podman")?;
+    let none: Option<&Path> = None;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)
+        .context("keeping mounts of podman from the machine")
 }
 
 /// Runs what every image has: the stack's programs, and what people start in its containers.
