@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -102,4 +104,37 @@ async fn a_scheduler_without_a_resource_skips_what_is_about_the_resource() {
     let ctx = context(Facts::default(), |_, _| testing::not_found());
     let missing = ctx.scheduler_resource().await;
     assert!(matches!(missing, Err(StepError::Skip(_))), "{missing:?}");
+}
+
+#[tokio::test]
+async fn pods_of_a_complete_deployment_are_those_that_completed_it() {
+    // the pod gets its node and the deployment is complete after this many requests
+    for requests_before in 1..=4 {
+        let seen = AtomicUsize::new(0);
+        let ctx = context(Facts::default(), move |_, path| {
+            let runs = seen.fetch_add(1, Ordering::Relaxed) >= requests_before;
+            let (phase, node, available) = if runs {
+                ("Running", json!("n"), 1)
+            } else {
+                ("Pending", json!(null), 0)
+            };
+            let pod = json!({
+                "metadata": {"name": "p", "namespace": "ns"},
+                "spec": {"nodeName": node, "containers": []}, "status": {"phase": phase},
+            });
+            let deployment = json!({
+                "metadata": {"name": "d", "namespace": "ns", "generation": 1},
+                "spec": {"replicas": 1, "selector": {}, "template": {}},
+                "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": available},
+            });
+            match path.rsplit('/').next() {
+                Some("pods") => (200, json!({"metadata": {}, "items": [pod]})),
+                _ => (200, deployment),
+            }
+        });
+        let labels = BTreeMap::from([("app".to_owned(), "d".to_owned())]);
+        let pods = ctx.deployment_complete("d", &labels).await.unwrap();
+        let nodes: Vec<_> = pods.iter().map(checks::node_of).collect();
+        assert_eq!(nodes, [Some("n")], "after {requests_before} requests");
+    }
 }

@@ -52,11 +52,12 @@ impl Context {
             &format!("deployment {name} is complete"),
             self.deadlines().running,
             async || {
+                // the pods after the status: those read before it may not have run yet
+                let deployment = deployments.get(name).await?;
                 let pods = self.pods_with(labels).await?;
                 if let Some(pod) = pods.iter().find(|pod| phase(pod) == "Failed") {
                     return Err(failed_pod(pod));
                 }
-                let deployment = deployments.get(name).await?;
                 let wanted = deployment
                     .spec
                     .as_ref()
