@@ -1,5 +1,6 @@
 //! The container images.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +20,7 @@ fn images_of_a_development_build_do_in_podman_what_each_is_for() {
         .current_dir(root)
         .spawn()
         .unwrap();
-    let mut mounted = Vec::new();
+    let mut mounted = BTreeSet::new();
     let ended = loop {
         if let Some(ended) = trial.wait_timeout(POLL_INTERVAL).unwrap() {
             break ended;
