@@ -1,25 +1,32 @@
 //! Reads and sets the fields of JSON objects.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Annotation of daemon sets that counts the changes of the template.
 pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// Sets a field that is missing or null.
 pub(crate) fn set_default(object: &mut Value, field: &str, value: impl FnOnce() -> Value) {
-    if object.is_null() {
-        *object = json!({});
-    }
-    if let Some(fields) = object.as_object_mut()
-        && fields.get(field).is_none_or(Value::is_null)
-    {
+    // generic in as little as possible: there are more than a hundred callers, each with a copy of its own
+    if let Some(fields) = lacking(object, field) {
         fields.insert(field.to_owned(), value());
     }
 }
 
+/// Returns the fields of an object in which one is missing or null; null becomes an empty object.
+fn lacking<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String, Value>> {
+    if object.is_null() {
+        *object = json!({});
+    }
+    let fields = object.as_object_mut()?;
+    let is_lacking = fields.get(field).is_none_or(Value::is_null);
+    is_lacking.then_some(fields)
+}
+
 /// Returns the items of a list; none where there is no list, and creates none.
 pub(crate) fn items(list: &mut Value) -> impl Iterator<Item = &mut Value> {
-    list.as_array_mut().into_iter().flatten()
+    let items = list.as_array_mut().map(Vec::as_mut_slice);
+    items.unwrap_or_default().iter_mut()
 }
 
 /// Returns a part that may be missing, without creating it.
