@@ -23,6 +23,9 @@ const BINDINGS_BEFORE: u64 = 100;
 const BINDINGS_LOST: u64 = 1_500;
 /// How long the pods of some bursts wait for their node, which is cordoned, in milliseconds.
 const HELD: u64 = 1_500;
+/// How long the scheduler hears nothing of pods after that, in milliseconds. Who finds no room at its second attempt has its third after a
+/// backoff of two seconds, and that is the one that goes wrong when the pods before it were given up.
+const FROZEN: u64 = 4_000;
 
 /// A burst during which the scheduler does not hear that its bindings were carried out.
 #[derive(Clone, Copy, Debug)]
@@ -61,18 +64,18 @@ pub(super) fn churn(random: &mut SeededRandom, length: u64) -> (Vec<Turn>, Vec<U
             random.in_range(0, length)
         };
         let node = node(random);
-        for job in burst(random, &node, next) {
+        // every second one is unanswered, but not the first
+        let held = number % 4 == 1;
+        for job in burst(random, &node, held, next) {
             next = job.number + 1;
             churn.push(Turn {
                 after_milliseconds,
                 what: Action::Create { job },
             });
         }
-        // every second one, and not the first
         if number % 2 == 0 {
             continue;
         }
-        let held = number % 4 == 1;
         if held {
             let turns = [(0, true), (HELD, false)];
             churn.extend(turns.map(|(later, cordoned)| Turn {
@@ -117,11 +120,11 @@ pub(super) fn lost_bindings(random: &mut SeededRandom, bursts: &[Unanswered]) ->
         let pods = Selector::resource("", "pods").verbs(&["list", "watch"]);
         let frozen = burst
             .held
-            .then(|| Rule::new(pods.user(STACK), Fault::Freeze));
-        let rules = std::iter::once(lost).chain(frozen);
-        rules.map(|rule| Step {
+            .then(|| (Rule::new(pods.user(STACK), Fault::Freeze), FROZEN));
+        let rules = std::iter::once((lost, BINDINGS_LOST)).chain(frozen);
+        rules.map(|(rule, lasting_milliseconds)| Step {
             after_milliseconds: burst.after_milliseconds.saturating_sub(BINDINGS_BEFORE),
-            lasting_milliseconds: BINDINGS_LOST,
+            lasting_milliseconds,
             what: Disturbance::Api { rule },
         })
     });
@@ -149,15 +152,17 @@ fn job(random: &mut SeededRandom, number: u64) -> Job {
     }
 }
 
-/// Returns three or four pods for one node, numbered from `first` on.
-fn burst(random: &mut SeededRandom, node: &str, first: u64) -> Vec<Job> {
+/// Returns three or four pods for one node, numbered from `first` on. Those of a `held` burst run for longer than the scheduler hears nothing
+/// of them.
+fn burst(random: &mut SeededRandom, node: &str, held: bool, first: u64) -> Vec<Job> {
     let count = random.in_range(3, 4);
+    let shortest = if held { FROZEN } else { 1_000 };
     let mut job = |number| Job {
         number,
         quality: Quality::Guaranteed,
         cpus: BURST_CPUS,
         containers: 1,
-        lifetime_milliseconds: random.in_range(1_000, 4_000),
+        lifetime_milliseconds: shortest + random.in_range(0, 3_000),
         urgent: false,
         node: Some(node.to_owned()),
     };
