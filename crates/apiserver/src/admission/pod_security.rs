@@ -13,6 +13,7 @@ use self::parts::{PodParts, Violation};
 use super::policies::{Operation, Review};
 use crate::failure::{Cause, Failure, Subject};
 use crate::storage::State;
+use crate::values::fields::elements;
 
 mod baseline;
 mod checks;
@@ -248,7 +249,7 @@ fn details(broken: &[Violation]) -> String {
 /// Returns whether a change of a pod matters: only images change, and containers come and go.
 fn is_significant(before: &Value, after: &Value) -> bool {
     let images = |pod: &Value, list: &str| -> Vec<Value> {
-        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        let containers = elements(&pod["spec"][list]);
         containers
             .map(|container| container["image"].clone())
             .collect()
@@ -256,19 +257,12 @@ fn is_significant(before: &Value, after: &Value) -> bool {
     ["containers", "initContainers"]
         .iter()
         .any(|list| images(before, list) != images(after, list))
-        || after["spec"]["ephemeralContainers"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .any(|container| {
-                let mut known = before["spec"]["ephemeralContainers"]
-                    .as_array()
-                    .into_iter()
-                    .flatten();
-                !known.any(|known| {
-                    known["name"] == container["name"] && known["image"] == container["image"]
-                })
+        || elements(&after["spec"]["ephemeralContainers"]).any(|container| {
+            let mut known = elements(&before["spec"]["ephemeralContainers"]);
+            !known.any(|known| {
+                known["name"] == container["name"] && known["image"] == container["image"]
             })
+        })
 }
 
 fn namespace(state: &State, review: &Review<'_>, object: &Value) -> Result<Vec<String>, Failure> {
@@ -356,10 +350,7 @@ fn by_priority<'s>(state: &'s State, namespace: &'s str) -> Vec<&'s Value> {
     let (mut first, mut others) = (Vec::new(), Vec::new());
     let mut seen = HashSet::new();
     for (_, pod) in state.list("pods", namespace) {
-        let mut owners = pod["metadata"]["ownerReferences"]
-            .as_array()
-            .into_iter()
-            .flatten();
+        let mut owners = elements(&pod["metadata"]["ownerReferences"]);
         let owner = owners.find(|owner| owner["controller"] == true);
         let is_first = owner.is_none_or(|owner| seen.insert(owner["uid"].to_string()));
         if is_first {

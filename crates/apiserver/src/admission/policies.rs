@@ -14,6 +14,7 @@ use crate::admission::attempt::Attempt;
 use crate::failure::Failure;
 use crate::schema::room;
 use crate::storage::State;
+use crate::values::fields::elements;
 
 mod authorizer;
 mod evaluation;
@@ -220,10 +221,7 @@ pub(crate) fn check(state: &State, review: &Review<'_>) -> Result<Vec<String>, F
                 }
             };
             let has_action = |action: &str| {
-                let mut actions = spec_of_binding["validationActions"]
-                    .as_array()
-                    .into_iter()
-                    .flatten();
+                let mut actions = elements(&spec_of_binding["validationActions"]);
                 actions.any(|known| known == action)
             };
             for param in params {

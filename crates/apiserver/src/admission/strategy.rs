@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::registry::Resource;
 use crate::storage::{DEFINITIONS, State};
-use crate::values::fields::{TEMPLATE_GENERATION, copy, copy_part, remove};
+use crate::values::fields::{TEMPLATE_GENERATION, copy, copy_part, elements, remove};
 
 mod claim;
 pub(crate) mod definition;
@@ -201,10 +201,7 @@ fn keep_observed_generations(before: &Value, object: &mut Value) {
         if condition.get("observedGeneration").is_some() {
             continue;
         }
-        let was = known
-            .as_array()
-            .into_iter()
-            .flatten()
+        let was = elements(&known)
             .find(|was| was["type"] == condition["type"])
             .and_then(|was| was.get("observedGeneration"));
         if let Some(was) = was {
@@ -235,7 +232,7 @@ fn resize(before: &Value, object: &mut Value) {
             object["spec"] = given;
             return;
         }
-        let new = given[list].as_array().into_iter().flatten();
+        let new = elements(&given[list]);
         for (old, new) in spec[list].as_array_mut().into_iter().flatten().zip(new) {
             copy(new, old, "resources");
             copy(new, old, "resizePolicy");
@@ -254,7 +251,7 @@ fn keep_metadata(before: &Value, object: &mut Value) {
 }
 
 fn names(list: &Value) -> Vec<&str> {
-    let list = list.as_array().into_iter().flatten();
+    let list = elements(list);
     list.filter_map(|item| item["name"].as_str()).collect()
 }
 

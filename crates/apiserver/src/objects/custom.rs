@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::registry::{Custom, Resource};
 use crate::schema::Node;
 use crate::schema::decode::{self, Findings};
-use crate::values::fields::join;
+use crate::values::fields::{elements, join, members};
 
 /// Fields that every object has, whatever its schema says.
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -77,10 +77,7 @@ pub(crate) fn can_keep_owners(resource: &Resource, before: Option<&Value>, after
     if !has_types(resource.schema().raw(), after) {
         return false;
     }
-    let entries = after["metadata"]["managedFields"]
-        .as_array()
-        .into_iter()
-        .flatten();
+    let entries = elements(&after["metadata"]["managedFields"]);
     let mut others = entries
         .filter_map(|entry| entry["apiVersion"].as_str()?.split_once('/'))
         .filter(|(_, version)| *version != resource.version);
@@ -242,7 +239,7 @@ fn drop_nulls(schema: &Value, value: &mut Value) {
 pub(crate) fn fill_in_defaults(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+            for (name, inner) in members(&schema["properties"]) {
                 let default = &inner["default"];
                 let is_missing = || {
                     fields
@@ -289,7 +286,7 @@ fn is_pruned_and_defaulted(schema: Option<&Value>, value: &Value, is_object: boo
             let has_meta = is_object || is_embedded(schema);
             let keeps = keeps_unknown(schema);
             let has_defaults = || {
-                let properties = schema["properties"].as_object().into_iter().flatten();
+                let properties = members(&schema["properties"]);
                 let mut missing = properties.filter(|(name, inner)| {
                     !inner["default"].is_null() && !fields.contains_key(name.as_str())
                 });

@@ -5,6 +5,7 @@ use serde_json::Value;
 pub(crate) use self::fields::{FieldSelector, required_name};
 use self::labels::Operator;
 use crate::failure::Failure;
+use crate::values::fields::{elements, members};
 
 mod fields;
 mod labels;
@@ -51,18 +52,15 @@ pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     if !selector.is_object() {
         return false;
     }
-    let pairs = selector["matchLabels"].as_object().into_iter().flatten();
-    let mut expressions = selector["matchExpressions"]
-        .as_array()
-        .into_iter()
-        .flatten();
+    let pairs = members(&selector["matchLabels"]);
+    let mut expressions = elements(&selector["matchExpressions"]);
     pairs
         .into_iter()
         .all(|(key, value)| labels.get(key) == Some(value))
         && expressions.all(|expression| {
             let value = labels.get(expression["key"].as_str().unwrap_or_default());
             let listed = || {
-                let values = expression["values"].as_array().into_iter().flatten();
+                let values = elements(&expression["values"]);
                 values.into_iter().any(|listed| Some(listed) == value)
             };
             match expression["operator"].as_str() {
@@ -78,22 +76,15 @@ pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
 /// Returns a `LabelSelector` in the form of a query.
 pub(crate) fn text(selector: &Value) -> String {
     let mut parts = Vec::new();
-    for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
+    for (key, value) in members(&selector["matchLabels"]) {
         parts.push((
             key.clone(),
             format!("{key}={}", value.as_str().unwrap_or_default()),
         ));
     }
-    for expression in selector["matchExpressions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-    {
+    for expression in elements(&selector["matchExpressions"]) {
         let key = expression["key"].as_str().unwrap_or_default();
-        let mut values: Vec<&str> = expression["values"]
-            .as_array()
-            .into_iter()
-            .flatten()
+        let mut values: Vec<&str> = elements(&expression["values"])
             .filter_map(Value::as_str)
             .collect();
         values.sort_unstable();

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{custom, events};
 use crate::registry::Resource;
-use crate::values::fields::TEMPLATE_GENERATION;
+use crate::values::fields::{TEMPLATE_GENERATION, elements};
 
 mod cells;
 mod columns;
@@ -111,7 +111,7 @@ impl View {
                 items,
                 empty,
             } = self.list(resource, &body["metadata"]);
-            let objects = body["items"].as_array().into_iter().flatten();
+            let objects = elements(&body["items"]);
             let shown: Vec<Value> = objects.map(|object| self.item(resource, object)).collect();
             fields[items] = if shown.is_empty() {
                 empty

@@ -9,6 +9,7 @@ use super::definition::{strings, text};
 use super::resource::{Resource, Subresource, storage_name};
 use super::table::Table;
 use crate::schema;
+use crate::values::fields::elements;
 
 static FACTS: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../corpus/facts/discovery.json")).unwrap_or_default()
@@ -72,11 +73,11 @@ fn of_facts() -> Table {
     let kinds = schema_by_kind();
     let mut table = Table::default();
     for part in ["api", "apis"] {
-        for group in FACTS[part].as_array().into_iter().flatten() {
+        for group in elements(&FACTS[part]) {
             let name = text(&group["metadata"]["name"]);
-            for version in group["versions"].as_array().into_iter().flatten() {
+            for version in elements(&group["versions"]) {
                 let version_name = text(&version["version"]);
-                for entry in version["resources"].as_array().into_iter().flatten() {
+                for entry in elements(&version["resources"]) {
                     table.add(from_discovery(&name, &version_name, entry, &kinds));
                 }
             }
@@ -88,11 +89,7 @@ fn of_facts() -> Table {
 fn schema_by_kind() -> HashMap<(String, String, String), String> {
     let mut kinds = HashMap::new();
     for (name, schema) in schema::built_in() {
-        for kind in schema["x-kubernetes-group-version-kind"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
+        for kind in elements(&schema["x-kubernetes-group-version-kind"]) {
             let key = (
                 text(&kind["group"]),
                 text(&kind["version"]),
@@ -112,7 +109,7 @@ fn from_discovery(
 ) -> Resource {
     let plural = text(&entry["resource"]);
     let kind = text(&entry["responseKind"]["kind"]);
-    let subresources = entry["subresources"].as_array().into_iter().flatten();
+    let subresources = elements(&entry["subresources"]);
     let schema = kinds
         .get(&(group.to_owned(), version.to_owned(), kind.clone()))
         .map_or(json!(true), |name| json!({"$ref": name}));

@@ -9,6 +9,7 @@ use super::columns::PrinterColumn;
 use super::definition::{is_true, strings, text};
 use super::resource::{Custom, Resource, Subresource, storage_name};
 use crate::schema::rules::Rules;
+use crate::values::fields::elements;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
@@ -17,11 +18,7 @@ pub(super) fn resources_of(definition: &Value) -> Vec<Resource> {
     if !is_true(definition, "Established") {
         return Vec::new();
     }
-    let mut versions: Vec<&Value> = definition["spec"]["versions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .collect();
+    let mut versions: Vec<&Value> = elements(&definition["spec"]["versions"]).collect();
     let common = Common::of(definition, &versions);
     versions.sort_by_cached_key(|version| Priority::of(&text(&version["name"])));
     versions
@@ -98,10 +95,7 @@ impl<'a> Common<'a> {
         Custom {
             status: version["subresources"]["status"].is_object(),
             scale: scale_paths(&version["subresources"]["scale"]),
-            selectable: version["selectableFields"]
-                .as_array()
-                .into_iter()
-                .flatten()
+            selectable: elements(&version["selectableFields"])
                 .filter_map(|field| field["jsonPath"].as_str())
                 .map(|path| path.trim_start_matches('.').to_owned())
                 .collect(),
@@ -124,10 +118,7 @@ impl<'a> Common<'a> {
         let group = &self.group;
         let kind = text(&self.definition["status"]["acceptedNames"]["kind"]);
         let name = text(&version["name"]);
-        let newer = self.definition["spec"]["versions"]
-            .as_array()
-            .into_iter()
-            .flatten()
+        let newer = elements(&self.definition["spec"]["versions"])
             .find(|other| other["served"] == true && other["deprecated"] != true);
         match newer.and_then(|newer| newer["name"].as_str()) {
             Some(newer) => {

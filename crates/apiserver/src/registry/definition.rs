@@ -2,20 +2,16 @@
 
 use serde_json::{Value, json};
 
+use crate::values::fields::elements;
+
 /// Returns the texts in a list.
 pub(crate) fn texts(list: &Value) -> impl Iterator<Item = &str> {
-    list.as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
+    elements(list).filter_map(Value::as_str)
 }
 
 /// Returns a condition of a definition.
 pub(crate) fn condition<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
-    let mut all = definition["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten();
+    let mut all = elements(&definition["status"]["conditions"]);
     all.find(|condition| condition["type"] == kind)
 }
 
@@ -53,7 +49,7 @@ pub(crate) fn set_condition(
 
 /// Returns the texts in a list, as owned texts.
 pub(crate) fn strings(value: &Value) -> Vec<String> {
-    let list = value.as_array().into_iter().flatten();
+    let list = elements(value);
     list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 

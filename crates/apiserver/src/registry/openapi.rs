@@ -11,6 +11,7 @@ use super::built_in::kubernetes_version;
 use super::resource::Resource;
 use super::table::Table;
 use crate::schema;
+use crate::values::fields::members;
 
 mod operations;
 mod version_2;
@@ -198,7 +199,7 @@ fn converted(schema: &Value) -> Value {
                     }
                     // names of fields are not keywords
                     _ if key == "properties" => {
-                        let fields = value.as_object().into_iter().flatten();
+                        let fields = members(value);
                         let fields = fields.map(|(name, field)| (name.clone(), converted(field)));
                         out.insert(key.clone(), fields.collect());
                     }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::room;
 use super::source::with_optional_old_self;
 use crate::failure::{Cause, NO_PATH};
+use crate::values::fields::{elements, members};
 
 /// The keyword of rules in schemas.
 const RULES: &str = "x-kubernetes-validations";
@@ -51,11 +52,8 @@ impl Rules {
         let inner = |schema: &Value| {
             Some(Box::new(Self::compiled(schema))).filter(|rules| !rules.is_empty())
         };
-        let properties = schema["properties"].as_object().into_iter().flatten();
-        let keys = schema["x-kubernetes-list-map-keys"]
-            .as_array()
-            .into_iter()
-            .flatten();
+        let properties = members(&schema["properties"]);
+        let keys = elements(&schema["x-kubernetes-list-map-keys"]);
         Self {
             own: compile_own(schema),
             properties: properties

@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 use hyper::body::Bytes;
 use serde_json::Value;
 
+use crate::values::fields::members;
+
 /// An object that is never changed, with its JSON once somebody has asked for it: all lists, watches and the history share one text.
 #[derive(Debug)]
 pub(crate) struct Object {
@@ -60,7 +62,7 @@ impl Deref for Object {
 }
 
 fn encode(value: &Value) -> Text {
-    let fields = value.as_object().into_iter().flatten();
+    let fields = members(value);
     let (head, others): (Vec<_>, Vec<_>) =
         fields.partition(|(name, _)| ["apiVersion", "kind"].contains(&name.as_str()));
     let mut text = vec![b'{'];

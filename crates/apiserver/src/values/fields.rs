@@ -1,6 +1,9 @@
 //! Reads and sets the fields of JSON objects.
 
-use serde_json::{Map, Value, json};
+use std::slice;
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value, json, map};
 
 /// Annotation of daemon sets that counts the changes of the template.
 pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
@@ -21,6 +24,18 @@ fn lacking<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String,
     let fields = object.as_object_mut()?;
     let is_lacking = fields.get(field).is_none_or(Value::is_null);
     is_lacking.then_some(fields)
+}
+
+/// Returns the elements of a list; none where there is no list. It is the iterator of a slice, because each chain of adaptors on a flattened
+/// `Option` makes several times its code, and there are more than a hundred such chains.
+pub(crate) fn elements(list: &Value) -> slice::Iter<'_, Value> {
+    list.as_array().map_or(&[][..], Vec::as_slice).iter()
+}
+
+/// Returns the members of an object; none where there is no object.
+pub(crate) fn members(object: &Value) -> map::Iter<'_> {
+    static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+    object.as_object().unwrap_or(&NONE).iter()
 }
 
 /// Returns the items of a list; none where there is no list, and creates none.

@@ -6,6 +6,7 @@ use api::quantity::Amount;
 use serde_json::Value;
 
 use super::quantity;
+use crate::values::fields::{elements, members};
 
 /// The lists of a pod's specification that hold containers.
 pub(crate) const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -14,7 +15,7 @@ pub(crate) const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephem
 pub(crate) type Quantities = BTreeMap<String, Amount>;
 
 fn amounts(list: &Value) -> Quantities {
-    let fields = list.as_object().into_iter().flatten();
+    let fields = members(list);
     fields
         .map(|(name, amount)| (name.clone(), quantity::amount(amount)))
         .collect()
@@ -36,7 +37,7 @@ fn raise(to: &mut Quantities, other: &Quantities) {
 }
 
 fn list<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
-    spec[field].as_array().into_iter().flatten()
+    elements(&spec[field])
 }
 
 /// Returns all containers.

@@ -6,6 +6,7 @@ use api::quantity::{Amount, Format};
 use serde_json::Value;
 
 use super::{pods, quantity};
+use crate::values::fields::elements;
 
 /// Amounts by their names in quotas.
 pub type Usage = BTreeMap<String, Amount>;
@@ -117,12 +118,9 @@ pub fn counted(name: &str) -> (&str, &str) {
 /// Returns whether the scopes of a quota include an object. Only pods have scopes.
 pub fn is_in_scope(quota: &Value, group: &str, plural: &str, object: &Value) -> bool {
     let spec = &quota["spec"];
-    let scopes = spec["scopes"].as_array().into_iter().flatten();
+    let scopes = elements(&spec["scopes"]);
     let named = scopes.map(|scope| (scope.as_str().unwrap_or_default(), &Value::Null));
-    let selected = spec["scopeSelector"]["matchExpressions"].as_array();
-    let selected = selected
-        .into_iter()
-        .flatten()
+    let selected = elements(&spec["scopeSelector"]["matchExpressions"])
         .map(|selector| (selector["scopeName"].as_str().unwrap_or_default(), selector));
     let is_pod = group.is_empty() && plural == "pods";
     named
@@ -148,7 +146,7 @@ fn has_scope(scope: &str, selector: &Value, pod: &Value) -> bool {
 fn has_priority(selector: &Value, spec: &Value) -> bool {
     let class = spec["priorityClassName"].as_str().unwrap_or_default();
     let listed = || {
-        let mut values = selector["values"].as_array().into_iter().flatten();
+        let mut values = elements(&selector["values"]);
         values.any(|value| value == class)
     };
     match selector["operator"].as_str().unwrap_or("Exists") {
@@ -163,10 +161,7 @@ fn has_priority(selector: &Value, spec: &Value) -> bool {
 fn looks_elsewhere(affinity: &Value) -> bool {
     ["podAffinity", "podAntiAffinity"].into_iter().any(|kind| {
         let terms = |list: &str| {
-            affinity[kind][format!("{list}DuringSchedulingIgnoredDuringExecution")]
-                .as_array()
-                .into_iter()
-                .flatten()
+            elements(&affinity[kind][format!("{list}DuringSchedulingIgnoredDuringExecution")])
         };
         let required = terms("required");
         let preferred = terms("preferred").map(|term| &term["podAffinityTerm"]);

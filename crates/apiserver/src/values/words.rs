@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::values::fields::members;
+
 /// Returns how long ago a time was, for users.
 pub(crate) fn since(time: Timestamp) -> String {
     duration(Timestamp::now().duration_since(time).as_secs_f64())
@@ -75,10 +77,7 @@ pub(crate) fn items(value: &Value) -> &[Value] {
 
 /// Returns labels as `a=b,c=d`.
 pub(crate) fn labels(labels: &Value) -> String {
-    let mut pairs: Vec<String> = labels
-        .as_object()
-        .into_iter()
-        .flatten()
+    let mut pairs: Vec<String> = members(labels)
         .map(|(key, value)| format!("{key}={}", text(value)))
         .collect();
     pairs.sort();
@@ -96,7 +95,7 @@ pub(crate) fn none_if_empty(text: String) -> String {
 
 /// Returns a label selector in the notation of queries; empty when it selects everything or nothing.
 pub(crate) fn selector(selector: &Value) -> String {
-    let equal = selector["matchLabels"].as_object().into_iter().flatten();
+    let equal = members(&selector["matchLabels"]);
     let mut parts: Vec<(String, String)> = equal
         .map(|(key, value)| (key.clone(), format!("{key}={}", text(value))))
         .collect();

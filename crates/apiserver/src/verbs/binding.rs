@@ -10,6 +10,7 @@ use crate::admission::validation::names;
 use crate::admission::webhooks;
 use crate::failure::{Failure, Subject};
 use crate::storage::{Key, State};
+use crate::values::fields::members;
 use crate::values::pods;
 use crate::values::times::now;
 
@@ -178,7 +179,7 @@ fn place(state: &State, pod: &mut Value, node: &str, given: &Value) {
         status.remove("nominatedNodeName");
     }
     for part in ["annotations", "labels"] {
-        for (key, value) in given[part].as_object().into_iter().flatten() {
+        for (key, value) in members(&given[part]) {
             pod["metadata"][part][key] = value.clone();
         }
     }

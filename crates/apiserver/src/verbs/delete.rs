@@ -14,6 +14,7 @@ use crate::admission::policies::{self, Operation};
 use crate::admission::webhooks;
 use crate::failure::{self, Failure, Subject};
 use crate::storage::{DEFINITIONS, Key, Object, State};
+use crate::values::fields::elements;
 use crate::values::times::{instant, now};
 use crate::verbs::deletion::{count, mark_for_deletion};
 
@@ -265,10 +266,7 @@ impl Request<'_> {
         if self.resource.storage == "events" {
             return false;
         }
-        let known: Vec<String> = object["metadata"]["finalizers"]
-            .as_array()
-            .into_iter()
-            .flatten()
+        let known: Vec<String> = elements(&object["metadata"]["finalizers"])
             .filter_map(Value::as_str)
             .map(str::to_owned)
             .collect();

@@ -12,6 +12,7 @@ use crate::objects::apply::Tracker;
 use crate::objects::selectors;
 use crate::registry;
 use crate::storage::{Key, Object, State};
+use crate::values::fields::elements;
 use crate::values::pods;
 use crate::values::times::now;
 
@@ -136,10 +137,7 @@ fn number(status: &Value, field: &str) -> i64 {
 
 /// Returns whether a pod that is not ready may be evicted, because its budget says so or enough other pods are healthy.
 fn may_go_anyway(pod: &Value, budget: &Value) -> bool {
-    let is_ready = pod["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten()
+    let is_ready = elements(&pod["status"]["conditions"])
         .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
     if is_ready {
         return false;
@@ -193,10 +191,7 @@ fn refusal_message(name: &str, status: &Value) -> String {
     let current = number(status, "currentHealthy");
     let desired = number(status, "desiredHealthy");
     let empty = Value::Null;
-    let condition = status["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten()
+    let condition = elements(&status["conditions"])
         .find(|condition| condition["type"] == "DisruptionAllowed")
         .unwrap_or(&empty);
     let message = condition["message"].as_str().unwrap_or_default();

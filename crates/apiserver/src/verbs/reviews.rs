@@ -9,6 +9,7 @@ use crate::access::identity::{Identity, User};
 use crate::admission::validation::reviews;
 use crate::failure::{Failure, Subject};
 use crate::storage::Store;
+use crate::values::fields::elements;
 
 /// Returns whether a resource is one of the reviews.
 pub(crate) fn is_review(storage: &str) -> bool {
@@ -70,10 +71,7 @@ fn token(store: &Store, users: &Users, review: &mut Value) -> Result<(), Failure
             "token is required for TokenReview in authentication",
         ));
     }
-    let audiences: Vec<String> = review["spec"]["audiences"]
-        .as_array()
-        .into_iter()
-        .flatten()
+    let audiences: Vec<String> = elements(&review["spec"]["audiences"])
         .filter_map(Value::as_str)
         .map(str::to_owned)
         .collect();
@@ -125,7 +123,7 @@ fn access(
 /// Returns the user that a review names.
 fn reviewed_user(spec: &Value) -> User {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let groups = spec["groups"].as_array().into_iter().flatten();
+    let groups = elements(&spec["groups"]);
     User {
         name: text(&spec["user"]),
         groups: groups.map(text).collect(),

@@ -8,6 +8,7 @@ use super::roles::{role_of, rules_in};
 use super::{Attributes, allows, rules_of};
 use crate::access::identity::User;
 use crate::storage::State;
+use crate::values::fields::elements;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -21,7 +22,7 @@ struct Permission {
 }
 
 fn texts(rule: &Value, field: &str) -> Vec<String> {
-    let list = rule[field].as_array().into_iter().flatten();
+    let list = elements(&rule[field]);
     list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 

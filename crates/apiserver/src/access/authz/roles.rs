@@ -6,6 +6,7 @@ use super::attributes::Attributes;
 use crate::access::identity::User;
 use crate::objects::selectors;
 use crate::storage::State;
+use crate::values::fields::elements;
 
 /// Returns whether a role that is bound to the user allows the request.
 pub(super) fn by_roles(state: &State, user: &User, attributes: &Attributes<'_>) -> bool {
@@ -39,7 +40,7 @@ pub(super) fn rules_in<'a>(
     state: &'a State,
     role: &'a Value,
 ) -> Box<dyn Iterator<Item = &'a Value> + 'a> {
-    let own = role["rules"].as_array().into_iter().flatten();
+    let own = elements(&role["rules"]);
     let selectors = role["aggregationRule"]["clusterRoleSelectors"].as_array();
     let Some(selectors) = selectors.filter(|_| role["rules"].as_array().is_none_or(Vec::is_empty))
     else {
@@ -85,7 +86,7 @@ fn bindings<'a>(
         .list(resource, namespace)
         .map(|(_, binding)| binding.value())
         .filter(move |binding| {
-            let subjects = binding["subjects"].as_array().into_iter().flatten();
+            let subjects = elements(&binding["subjects"]);
             subjects
                 .into_iter()
                 .any(|subject| is_subject(subject, user))
@@ -108,7 +109,7 @@ fn is_subject(subject: &Value, user: &User) -> bool {
 /// Returns whether a rule of a role allows the request.
 pub(super) fn rule_allows(rule: &Value, attributes: &Attributes<'_>) -> bool {
     let has = |field: &str, wanted: &str| {
-        let list = rule[field].as_array().into_iter().flatten();
+        let list = elements(&rule[field]);
         list.filter_map(Value::as_str)
             .any(|value| value == "*" || value == wanted)
     };
@@ -116,7 +117,7 @@ pub(super) fn rule_allows(rule: &Value, attributes: &Attributes<'_>) -> bool {
         return false;
     }
     if !attributes.path.is_empty() {
-        let list = rule["nonResourceURLs"].as_array().into_iter().flatten();
+        let list = elements(&rule["nonResourceURLs"]);
         return list.filter_map(Value::as_str).any(|url| {
             url.strip_suffix('*')
                 .map_or(url == attributes.path, |start| {

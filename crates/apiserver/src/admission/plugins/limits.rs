@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::admission::attempt::Attempt;
 use crate::failure::Failure;
 use crate::storage::State;
+use crate::values::fields::{elements, members};
 use crate::values::pods;
 use crate::values::quantity;
 
@@ -14,7 +15,7 @@ const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 fn ranges<'a>(state: &'a State, namespace: &'a str) -> impl Iterator<Item = &'a Value> {
     state
         .list("limitranges", namespace)
-        .flat_map(|(_, range)| range["spec"]["limits"].as_array().into_iter().flatten())
+        .flat_map(|(_, range)| elements(&range["spec"]["limits"]))
 }
 
 /// Fills in the default amounts of containers, and records them in an annotation.
@@ -23,7 +24,7 @@ pub(super) fn apply(state: &State, attempt: &Attempt<'_>, pod: &mut Value) {
     let mut limits = json!({});
     for item in ranges(state, attempt.namespace).filter(|item| item["type"] == "Container") {
         for (from, to) in [("defaultRequest", &mut requests), ("default", &mut limits)] {
-            for (name, amount) in item[from].as_object().into_iter().flatten() {
+            for (name, amount) in members(&item[from]) {
                 to[name] = amount.clone();
             }
         }
@@ -43,7 +44,7 @@ pub(super) fn apply(state: &State, attempt: &Attempt<'_>, pod: &mut Value) {
                 ("limits", "limit", &limits),
             ] {
                 let mut set = Vec::new();
-                for (resource, amount) in amounts.as_object().into_iter().flatten() {
+                for (resource, amount) in members(amounts) {
                     let known = &mut container["resources"][kind][resource];
                     if known.is_null() {
                         *known = amount.clone();
@@ -105,7 +106,7 @@ fn bounds(
     of: &dyn Fn(&str, &str) -> Option<Amount>,
     problems: &mut Vec<String>,
 ) {
-    for (name, bound) in item["min"].as_object().into_iter().flatten() {
+    for (name, bound) in members(&item["min"]) {
         let bound = quantity::amount(bound);
         match (of("requests", name), of("limits", name)) {
             (None, _) => problems.push(format!(
@@ -120,7 +121,7 @@ fn bounds(
             _ => {}
         }
     }
-    for (name, bound) in item["max"].as_object().into_iter().flatten() {
+    for (name, bound) in members(&item["max"]) {
         let bound = quantity::amount(bound);
         match (of("requests", name), of("limits", name)) {
             (_, None) => problems.push(format!(

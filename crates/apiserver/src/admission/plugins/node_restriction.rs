@@ -6,6 +6,7 @@ use crate::admission::attempt::Attempt;
 use crate::failure::Failure;
 use crate::storage::State;
 use crate::values::annotations::MIRROR;
+use crate::values::fields::members;
 
 /// Labels with this prefix decide where workloads may run, so kubelets may not set them.
 const RESTRICTED: &str = "node-restriction.kubernetes.io/";
@@ -101,10 +102,7 @@ fn own_node(attempt: &Attempt<'_>, node: &str, object: &Value) -> Result<(), Fai
     let old = attempt
         .before
         .map_or(&empty, |before| &before["metadata"]["labels"]);
-    let mut changed: Vec<&str> = object["metadata"]["labels"]
-        .as_object()
-        .into_iter()
-        .flatten()
+    let mut changed: Vec<&str> = members(&object["metadata"]["labels"])
         .filter(|(name, value)| name.contains(RESTRICTED) && old.get(name.as_str()) != Some(value))
         .map(|(name, _)| name.as_str())
         .collect();

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::admission::attempt::Attempt;
 use crate::failure::Failure;
 use crate::storage::State;
+use crate::values::fields::members;
 
 pub(super) fn admit(state: &State, attempt: &Attempt<'_>, pod: &mut Value) -> Result<(), Failure> {
     let spec = &mut pod["spec"];
@@ -35,7 +36,7 @@ pub(super) fn admit(state: &State, attempt: &Attempt<'_>, pod: &mut Value) -> Re
         _ => {}
     }
     let scheduling = &class["scheduling"];
-    for (label, value) in scheduling["nodeSelector"].as_object().into_iter().flatten() {
+    for (label, value) in members(&scheduling["nodeSelector"]) {
         let known = &spec["nodeSelector"][label];
         if !known.is_null() && known != value {
             return Err(attempt.forbidden(

@@ -6,6 +6,7 @@ use crate::admission::attempt::Attempt;
 use crate::failure::Failure;
 use crate::storage::State;
 use crate::values::annotations::MIRROR;
+use crate::values::fields::elements;
 use crate::values::names::suffix;
 
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -57,16 +58,11 @@ fn check_mirror(attempt: &Attempt<'_>, spec: &Value) -> Result<(), Failure> {
     {
         return Err(attempt.forbidden("a mirror pod may not reference service accounts"));
     }
-    let volumes = || spec["volumes"].as_array().into_iter().flatten();
+    let volumes = || elements(&spec["volumes"]);
     if volumes().any(|volume| volume["secret"].is_object()) {
         return Err(attempt.forbidden("a mirror pod may not reference secrets"));
     }
-    let mut sources = volumes().flat_map(|volume| {
-        volume["projected"]["sources"]
-            .as_array()
-            .into_iter()
-            .flatten()
-    });
+    let mut sources = volumes().flat_map(|volume| elements(&volume["projected"]["sources"]));
     if sources.any(|source| source["serviceAccountToken"].is_object()) {
         return Err(
             attempt.forbidden("a mirror pod may not use ServiceAccountToken volume projections")
@@ -76,10 +72,7 @@ fn check_mirror(attempt: &Attempt<'_>, spec: &Value) -> Result<(), Failure> {
 }
 
 fn mount(spec: &mut Value) {
-    let existing = spec["volumes"]
-        .as_array()
-        .into_iter()
-        .flatten()
+    let existing = elements(&spec["volumes"])
         .filter_map(|volume| volume["name"].as_str())
         .find(|name| name.starts_with(VOLUME))
         .map(str::to_owned);

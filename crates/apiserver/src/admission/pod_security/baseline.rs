@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::parts::{
-    PodParts, Setters, Violation, list, name, named, plural, quoted, subject, texts, violation,
+    PodParts, Setters, Violation, name, named, plural, quoted, subject, texts, violation,
 };
 use crate::values::annotations::{LOCAL, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD};
 use crate::values::app_armor;
+use crate::values::fields::{elements, members};
 use crate::values::pods::all_containers;
 
 /// Capabilities that the baseline lets containers add.
@@ -49,7 +50,7 @@ pub(super) fn app_armor(pod: PodParts<'_>) -> Option<Violation> {
         let kind = context["appArmorProfile"]["type"].as_str()?;
         (!["RuntimeDefault", "Localhost"].contains(&kind)).then(|| kind.to_owned())
     });
-    let annotations = pod.annotations.as_object().into_iter().flatten();
+    let annotations = members(pod.annotations);
     let mut forbidden: Vec<String> = annotations
         .filter(|(key, _)| key.starts_with(app_armor::OF_CONTAINER))
         .filter_map(|(key, value)| Some((key, value.as_str()?)))
@@ -122,7 +123,7 @@ pub(super) fn host_namespaces(spec: &Value) -> Option<Violation> {
 
 /// Checks volumes from paths of the node.
 pub(super) fn host_paths(spec: &Value) -> Option<Violation> {
-    let names: Vec<String> = list(&spec["volumes"])
+    let names: Vec<String> = elements(&spec["volumes"])
         .filter(|volume| !volume["hostPath"].is_null())
         .map(name)
         .collect();
@@ -140,7 +141,7 @@ pub(super) fn host_paths(spec: &Value) -> Option<Violation> {
 pub(super) fn host_ports(spec: &Value) -> Option<Violation> {
     let mut ports = BTreeSet::new();
     let containers = named(spec, |container| {
-        let used = list(&container["ports"]).filter_map(|port| port["hostPort"].as_i64());
+        let used = elements(&container["ports"]).filter_map(|port| port["hostPort"].as_i64());
         let used: Vec<String> = used
             .filter(|port| *port != 0)
             .map(|port| port.to_string())
@@ -328,7 +329,7 @@ pub(super) fn seccomp_of_baseline(pod: PodParts<'_>, minor: u32) -> Option<Viola
 
 /// Checks kernel parameters.
 pub(super) fn sysctls(spec: &Value, minor: u32) -> Option<Violation> {
-    let names = list(&spec["securityContext"]["sysctls"]).map(name);
+    let names = elements(&spec["securityContext"]["sysctls"]).map(name);
     let forbidden: Vec<String> = names
         .filter(|name| {
             !SYSCTLS

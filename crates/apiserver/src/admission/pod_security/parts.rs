@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::values::fields::elements;
 use crate::values::pods::all_containers;
 
 pub(super) fn name(container: &Value) -> String {
@@ -108,12 +109,7 @@ pub(super) fn violation(reason: &'static str, detail: String) -> Violation {
     Violation { reason, detail }
 }
 
-/// Returns the items of a list.
-pub(super) fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
 /// Returns the texts of a list.
 pub(super) fn texts(value: &Value) -> impl Iterator<Item = &str> {
-    list(value).filter_map(Value::as_str)
+    elements(value).filter_map(Value::as_str)
 }

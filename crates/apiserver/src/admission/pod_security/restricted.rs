@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::baseline::{added, wrong_seccomp_fields};
-use super::parts::{
-    Setters, Violation, list, name, named, plural, quoted, subject, texts, violation,
-};
+use super::parts::{Setters, Violation, name, named, plural, quoted, subject, texts, violation};
+use crate::values::fields::{elements, members};
 
 /// Volumes that the restricted level allows.
 const VOLUMES: [&str; 9] = [
@@ -88,8 +87,8 @@ pub(super) fn escalation(spec: &Value) -> Option<Violation> {
 pub(super) fn volumes(spec: &Value) -> Option<Violation> {
     let mut names = Vec::new();
     let mut kinds = BTreeSet::new();
-    for volume in list(&spec["volumes"]) {
-        let mut sources = volume.as_object().into_iter().flatten();
+    for volume in elements(&spec["volumes"]) {
+        let mut sources = members(volume);
         let is_allowed = VOLUMES.iter().any(|kind| !volume[kind].is_null());
         if is_allowed {
             continue;

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::Review;
 use super::authorizer::{self, RequestResource};
 use super::expressions::{self, Evaluator, Unevaluated};
-use crate::values::fields::copy;
+use crate::values::fields::{copy, elements};
 
 /// What all expressions of a policy may cost for one write, and what its match conditions may cost, in the units of a real server.
 const BUDGET: u64 = 10_000_000;
@@ -76,7 +76,7 @@ pub(super) fn denials(
         Err(why) => return on_error(why),
     };
     let mut denials = Vec::new();
-    for validation in spec["validations"].as_array().into_iter().flatten() {
+    for validation in elements(&spec["validations"]) {
         match composed.explain(evaluator.run(text(&validation["expression"]))) {
             Ok(Value::Bool(true)) => {}
             Ok(_) => {
@@ -89,7 +89,7 @@ pub(super) fn denials(
             },
         }
     }
-    for annotation in spec["auditAnnotations"].as_array().into_iter().flatten() {
+    for annotation in elements(&spec["auditAnnotations"]) {
         let made = composed.explain(evaluator.run(text(&annotation["valueExpression"])));
         let why = match made {
             Ok(Value::String(_) | Value::Null) => continue,
@@ -223,7 +223,7 @@ fn namespace_object(namespace: Option<&Json>) -> Value {
 /// Returns whether a write meets all conditions. One that is not met counts more than one that fails.
 fn meets_conditions(evaluator: &mut Evaluator<'_>, conditions: &Json) -> Result<bool, String> {
     let mut failed = Vec::new();
-    for condition in conditions.as_array().into_iter().flatten() {
+    for condition in elements(conditions) {
         match evaluator.run(text(&condition["expression"]).trim()) {
             Ok(Value::Bool(false)) => return Ok(false),
             Ok(_) => {}
@@ -249,7 +249,7 @@ impl Composed {
         let mut composed = Self::default();
         let mut values = HashMap::<String, Value>::new();
         evaluator.set("variables", Value::Map(values.clone().into()));
-        for variable in variables.as_array().into_iter().flatten() {
+        for variable in elements(variables) {
             let name = text(&variable["name"]).to_owned();
             match composed.explain(evaluator.run(text(&variable["expression"]))) {
                 Ok(value) => {

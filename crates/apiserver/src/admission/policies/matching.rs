@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::Review;
 use crate::objects::selectors::selects;
 use crate::storage::State;
+use crate::values::fields::elements;
 
 /// The version in which a policy sees the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ fn is_empty(selector: &Value) -> bool {
 
 fn by_rules(review: &Review<'_>, rules: &Value, is_exact: bool) -> Option<Matched> {
     let resource = review.attempt.resource;
-    let list = || rules.as_array().into_iter().flatten();
+    let list = || elements(rules);
     let in_version = |version: &str| {
         list()
             .any(|rule| matches_rule(review, rule, version))
@@ -113,8 +114,5 @@ fn matches_rule(review: &Review<'_>, rule: &Value, version: &str) -> bool {
 }
 
 fn strings(list: &Value) -> impl Iterator<Item = &str> {
-    list.as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
+    elements(list).filter_map(Value::as_str)
 }

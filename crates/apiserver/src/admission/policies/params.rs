@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::objects::selectors::selects;
 use crate::registry::built_in;
 use crate::storage::{DEFINITIONS, State};
+use crate::values::fields::elements;
 
 /// The kind of a policy's parameters.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ impl Kind {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let defined = state.list(DEFINITIONS, "").find(|(_, definition)| {
             let spec = &definition["spec"];
-            let mut versions = spec["versions"].as_array().into_iter().flatten();
+            let mut versions = elements(&spec["versions"]);
             spec["group"] == group
                 && spec["names"]["kind"] == kind
                 && versions.any(|known| known["name"] == version && known["served"] == true)

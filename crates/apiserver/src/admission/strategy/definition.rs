@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::values::fields::elements;
+
 /// Sets the status of a new definition.
 pub(super) fn set_initial_status(definition: &mut Value) {
     definition["status"] =
@@ -11,8 +13,7 @@ pub(super) fn set_initial_status(definition: &mut Value) {
 
 /// Adds the storage version to the stored versions.
 pub(super) fn remember_storage(definition: &mut Value) {
-    let versions = definition["spec"]["versions"].as_array();
-    let mut versions = versions.into_iter().flatten();
+    let mut versions = elements(&definition["spec"]["versions"]);
     let Some(storage) = versions.find(|version| version["storage"] == true) else {
         return;
     };

@@ -7,6 +7,7 @@ use super::checks::{
 };
 use super::names;
 use crate::failure::Cause;
+use crate::values::fields::{elements, members};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -129,7 +130,7 @@ fn pod_term(term: &Value, path: &str, causes: &mut Vec<Cause>) {
     for field in ["labelSelector", "namespaceSelector"] {
         label_selector(&term[field], &format!("{path}.{field}"), causes);
     }
-    for namespace in term["namespaces"].as_array().into_iter().flatten() {
+    for namespace in elements(&term["namespaces"]) {
         let found = names::label(text(namespace));
         wrong(found, text(namespace), &format!("{path}.namespace"), causes);
     }
@@ -145,7 +146,7 @@ fn pod_term(term: &Value, path: &str, causes: &mut Vec<Cause>) {
 fn label_keys(term: &Value, path: &str, causes: &mut Vec<Cause>) {
     let selector = &term["labelSelector"];
     let list = |field: &str| -> Vec<&str> {
-        let keys = term[field].as_array().into_iter().flatten();
+        let keys = elements(&term[field]);
         keys.map(text).collect()
     };
     let (same, other) = (list("matchLabelKeys"), list("mismatchLabelKeys"));
@@ -163,17 +164,10 @@ fn label_keys(term: &Value, path: &str, causes: &mut Vec<Cause>) {
             wrong(names::key(key), key, &format!("{at}[{index}]"), causes);
         }
     }
-    let mut known: Vec<&str> = selector["matchLabels"]
-        .as_object()
-        .into_iter()
-        .flatten()
+    let mut known: Vec<&str> = members(&selector["matchLabels"])
         .map(|(key, _)| key.as_str())
         .collect();
-    for expression in selector["matchExpressions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-    {
+    for expression in elements(&selector["matchExpressions"]) {
         let key = text(&expression["key"]);
         // the last of several places counts
         if let Some(index) = same.iter().rposition(|one| *one == key)

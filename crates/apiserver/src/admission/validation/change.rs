@@ -8,7 +8,7 @@ use super::checks::text;
 use super::{events, internal, network};
 use crate::failure::Cause;
 use crate::registry::Resource;
-use crate::values::fields::copy;
+use crate::values::fields::{copy, elements};
 use crate::values::quantity;
 
 mod jobs;
@@ -144,7 +144,7 @@ pub(super) fn after_contents(
         "servicecidrs.networking.k8s.io" => service_ranges(old, new, causes),
         "resourcequotas" => {
             let scopes = |spec: &Value| -> BTreeSet<String> {
-                let scopes = spec["scopes"].as_array().into_iter().flatten();
+                let scopes = elements(&spec["scopes"]);
                 scopes.map(|scope| text(scope).to_owned()).collect()
             };
             if scopes(old) != scopes(new) {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::names;
 use crate::failure::Cause;
+use crate::values::fields::{elements, members};
 use crate::values::pods::CONTAINERS;
 use crate::values::quantity;
 
@@ -13,7 +14,7 @@ pub(super) fn indexed<'a>(
     path: &str,
 ) -> impl Iterator<Item = (String, &'a Value)> + use<'a> {
     let path = path.to_owned();
-    let list = list.as_array().into_iter().flatten().enumerate();
+    let list = elements(list).enumerate();
     list.map(move |(index, item)| (format!("{path}[{index}]"), item))
 }
 
@@ -167,7 +168,7 @@ pub(super) fn not_an_operator(operator: &str, path: &str, causes: &mut Vec<Cause
 /// Checks a selector of labels; a missing one is allowed.
 pub(super) fn label_selector(selector: &Value, path: &str, causes: &mut Vec<Cause>) {
     let at = format!("{path}.matchLabels");
-    for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
+    for (key, value) in members(&selector["matchLabels"]) {
         let wrong = names::key(key).into_iter();
         causes.extend(wrong.map(|why| Cause::invalid(at.clone(), &json!(key), &why)));
         let wrong = names::value(text(value)).into_iter();

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::checks::{filled, label_selector, one_of, optional_name, text};
 use super::names;
 use crate::failure::Cause;
+use crate::values::fields::elements;
 use crate::values::quantity;
 
 const ACCESS_MODES: [&str; 4] = [
@@ -20,7 +21,7 @@ pub(super) const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 pub(super) fn access_modes(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     let at = format!("{path}.accessModes");
     let (mut alone, mut shared) = (false, false);
-    for mode in spec["accessModes"].as_array().into_iter().flatten() {
+    for mode in elements(&spec["accessModes"]) {
         one_of(mode, &ACCESS_MODES, &at, causes);
         alone |= mode == "ReadWriteOncePod";
         shared |= mode != "ReadWriteOncePod" && ACCESS_MODES.contains(&text(mode));

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::checks::{filled, indexed, name, one_of, port_number, text, wrong};
 use super::{fields, names, probes, resources, security, volumes};
 use crate::failure::Cause;
+use crate::values::fields::elements;
 
 /// What the checks of a container need of its pod.
 pub(super) struct Pod<'a> {
@@ -206,11 +207,7 @@ fn variables_from(list: &Value, path: &str, causes: &mut Vec<Cause>) {
 
 fn mounts(container: &Value, pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
     let path = format!("{path}.volumeMounts");
-    let devices: Vec<&Value> = container["volumeDevices"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .collect();
+    let devices: Vec<&Value> = elements(&container["volumeDevices"]).collect();
     let mut places = HashSet::new();
     for (at, mount) in indexed(&container["volumeMounts"], &path) {
         let (name, at_name) = (text(&mount["name"]), format!("{at}.name"));
@@ -299,11 +296,7 @@ fn propagation(mount: &Value, container: &Value, path: &str, causes: &mut Vec<Ca
 
 fn devices(container: &Value, pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
     let path = format!("{path}.volumeDevices");
-    let mounts: Vec<&Value> = container["volumeMounts"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .collect();
+    let mounts: Vec<&Value> = elements(&container["volumeMounts"]).collect();
     let (mut names_seen, mut paths_seen) = (HashSet::new(), HashSet::new());
     for (at, device) in indexed(&container["volumeDevices"], &path) {
         let (name, place) = (text(&device["name"]), text(&device["devicePath"]));
@@ -359,10 +352,7 @@ fn devices(container: &Value, pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>
 
 /// Checks which claims of a pod are used.
 pub(super) fn claims(list: &Value, pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
-    let mut known: Vec<&str> = pod.spec["resourceClaims"]
-        .as_array()
-        .into_iter()
-        .flatten()
+    let mut known: Vec<&str> = elements(&pod.spec["resourceClaims"])
         .map(|claim| text(&claim["name"]))
         .filter(|name| !name.is_empty())
         .collect();

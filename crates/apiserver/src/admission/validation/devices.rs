@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::checks::{filled, indexed, name, one_of, text, wrong};
 use super::{affinity, names, volumes};
 use crate::failure::Cause;
+use crate::values::fields::{elements, members};
 
 /// Most requests, constraints, configurations and selectors.
 const MOST: usize = 32;
@@ -62,12 +63,9 @@ fn label(value: &Value, path: &str, causes: &mut Vec<Cause>) {
 /// Checks the specification of a claim at a path.
 pub(super) fn claim(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     let (devices, path) = (&spec["devices"], format!("{path}.devices"));
-    let known: BTreeMap<&str, BTreeSet<&str>> = devices["requests"]
-        .as_array()
-        .into_iter()
-        .flatten()
+    let known: BTreeMap<&str, BTreeSet<&str>> = elements(&devices["requests"])
         .map(|request| {
-            let parts = request["firstAvailable"].as_array().into_iter().flatten();
+            let parts = elements(&request["firstAvailable"]);
             let parts = parts.map(|part| text(&part["name"]));
             (text(&request["name"]), parts.collect())
         })
@@ -422,12 +420,12 @@ fn whose(spec: &Value, causes: &mut Vec<Cause>) {
 
 fn check_device(device: &Value, has_own_nodes: bool, path: &str, causes: &mut Vec<Cause>) {
     label(&device["name"], &format!("{path}.name"), causes);
-    for (key, attribute) in device["attributes"].as_object().into_iter().flatten() {
+    for (key, attribute) in members(&device["attributes"]) {
         let at = format!("{path}.attributes[{key}]");
         qualified(key, &at, causes);
         check_attribute(attribute, &at, causes);
     }
-    for (key, capacity) in device["capacity"].as_object().into_iter().flatten() {
+    for (key, capacity) in members(&device["capacity"]) {
         let at = format!("{path}.capacity[{key}]");
         qualified(key, &at, causes);
         if !capacity["requestPolicy"].is_null() && device["allowMultipleAllocations"] != true {

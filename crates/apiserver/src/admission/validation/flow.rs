@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::checks::{filled, indexed, name, one_of, text, wrong};
 use super::names;
 use crate::failure::Cause;
+use crate::values::fields::elements;
 
 const VERBS: [&str; 9] = [
     "create",
@@ -154,7 +155,7 @@ fn verbs(rule: &Value, path: &str, causes: &mut Vec<Cause>) {
         causes.push(Cause::required(at, why));
         return;
     }
-    let mut all = list.as_array().into_iter().flatten();
+    let mut all = elements(list);
     if !everything(list, "verbs", &at, causes) && !all.all(|verb| VERBS.contains(&text(verb))) {
         causes.push(Cause::unsupported(at, list, &VERBS.map(str::to_owned)));
     }

@@ -9,6 +9,7 @@ use super::checks::{filled, indexed, not_negative, one_of, text, wrong};
 use super::network::domain_path;
 use super::{internal, names, workloads};
 use crate::failure::Cause;
+use crate::values::fields::elements;
 
 mod selector;
 
@@ -242,7 +243,7 @@ fn exit_codes(codes: &Value, spec: &Value, path: &str, causes: &mut Vec<Cause>) 
     let template = &spec["template"]["spec"];
     let known = ["containers", "initContainers"]
         .iter()
-        .flat_map(|list| template[*list].as_array().into_iter().flatten())
+        .flat_map(|list| elements(&template[*list]))
         .any(|container| container["name"] == codes["containerName"]);
     if !codes["containerName"].is_null() && !known {
         let why = "must be one of the container or initContainer names in the pod template";
@@ -250,12 +251,7 @@ fn exit_codes(codes: &Value, spec: &Value, path: &str, causes: &mut Vec<Cause>) 
         causes.push(Cause::invalid(at, &codes["containerName"], why));
     }
     let (values, at) = (&codes["values"], format!("{path}.values"));
-    let list: Vec<i64> = values
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_i64)
-        .collect();
+    let list: Vec<i64> = elements(values).filter_map(Value::as_i64).collect();
     if list.is_empty() {
         causes.push(Cause::invalid(
             &*at,

@@ -11,6 +11,7 @@ use super::checks::{
 use super::pod::EFFECTS;
 use super::{addresses, meta, names, pod, resources};
 use crate::failure::Cause;
+use crate::values::fields::{elements, members};
 
 /// Highest priority that users may set.
 const HIGHEST_PRIORITY: i64 = 1_000_000_000;
@@ -72,12 +73,7 @@ fn docker(object: &Value, key: &str, causes: &mut Vec<Cause>) {
 
 pub(super) fn config_map(object: &Value, causes: &mut Vec<Cause>) {
     keys(&object["data"], "data", causes);
-    for key in object["data"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(key, _)| key)
-    {
+    for key in members(&object["data"]).map(|(key, _)| key) {
         if object["binaryData"].get(key).is_some() {
             causes.push(Cause::invalid(
                 format!("data[{key}]"),
@@ -90,7 +86,7 @@ pub(super) fn config_map(object: &Value, causes: &mut Vec<Cause>) {
 }
 
 fn keys(data: &Value, path: &str, causes: &mut Vec<Cause>) {
-    for (key, _) in data.as_object().into_iter().flatten() {
+    for (key, _) in members(data) {
         wrong(
             names::config_key(key),
             key,
@@ -149,10 +145,7 @@ pub(super) fn node(object: &Value, causes: &mut Vec<Cause>) {
     for (at, range) in indexed(ranges, path) {
         addresses::legacy_range(text(range), &at, causes);
     }
-    let families: Vec<bool> = ranges
-        .as_array()
-        .into_iter()
-        .flatten()
+    let families: Vec<bool> = elements(ranges)
         .filter_map(|range| addresses::parse_range(text(range)))
         .map(addresses::Range::is_v4)
         .collect();

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::checks::{indexed, text};
 use super::{names, resources};
 use crate::failure::Cause;
+use crate::values::fields::{elements, members};
 use crate::values::quantity;
 
 const SCOPES: [&str; 7] = [
@@ -22,7 +23,7 @@ const SCOPES: [&str; 7] = [
 
 /// Checks the specification of a quota.
 pub(super) fn quota(spec: &Value, causes: &mut Vec<Cause>) {
-    for (name, amount) in spec["hard"].as_object().into_iter().flatten() {
+    for (name, amount) in members(&spec["hard"]) {
         let at = format!("spec.hard[{name}]");
         resources::any_name(name, &at, causes);
         if !name.contains('/') && !resources::is_standard_for_quota(name) {
@@ -60,7 +61,7 @@ fn fits(scope: &str, resource: &str) -> bool {
 }
 
 fn limited(spec: &Value) -> impl Iterator<Item = &str> {
-    let hard = spec["hard"].as_object().into_iter().flatten();
+    let hard = members(&spec["hard"]);
     hard.map(|(name, _)| name.as_str())
         .filter(|name| resources::is_standard_for_quota(name))
 }
@@ -78,7 +79,7 @@ fn scopes(spec: &Value, causes: &mut Vec<Cause>) {
     let path = "spec.scopes";
     let mut refuse = |why: &str| causes.push(Cause::invalid(path, &spec["scopes"], why));
     let mut seen = BTreeSet::new();
-    for scope in spec["scopes"].as_array().into_iter().flatten().map(text) {
+    for scope in elements(&spec["scopes"]).map(text) {
         if !SCOPES.contains(&scope) {
             refuse("unsupported scope");
         }
@@ -95,8 +96,7 @@ fn scopes(spec: &Value, causes: &mut Vec<Cause>) {
 fn scope_selector(spec: &Value, causes: &mut Vec<Cause>) {
     let path = "spec.scopeSelector.matchExpressions";
     let mut seen = BTreeSet::new();
-    let expressions = spec["scopeSelector"]["matchExpressions"].as_array();
-    for expression in expressions.into_iter().flatten() {
+    for expression in elements(&spec["scopeSelector"]["matchExpressions"]) {
         let (scope, operator) = (
             text(&expression["scopeName"]),
             text(&expression["operator"]),
@@ -149,10 +149,7 @@ fn scope_selector(spec: &Value, causes: &mut Vec<Cause>) {
 
 /// Writes a selector of scopes as a real server does, with the names of its own types.
 fn written(selector: &Value) -> String {
-    let expressions = selector["matchExpressions"]
-        .as_array()
-        .into_iter()
-        .flatten();
+    let expressions = elements(&selector["matchExpressions"]);
     let expressions: Vec<String> = expressions
         .map(|one| {
             format!(
@@ -194,7 +191,7 @@ fn amounts<'a>(
     path: &str,
     causes: &mut Vec<Cause>,
 ) -> Amounts<'a> {
-    let given = limit[field].as_object().into_iter().flatten();
+    let given = members(&limit[field]);
     given
         .map(|(name, amount)| {
             let at = format!("{path}.{field}[{name}]");

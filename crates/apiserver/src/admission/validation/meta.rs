@@ -7,6 +7,7 @@ use super::{addresses, names};
 use crate::failure::Cause;
 use crate::registry::Resource;
 use crate::storage::DEFINITIONS;
+use crate::values::fields::{elements, members};
 
 /// Largest total size of all annotations, in bytes.
 const LARGEST_ANNOTATIONS: usize = 256 * 1024;
@@ -100,12 +101,7 @@ pub(super) fn of_template(metadata: &Value, path: &str, causes: &mut Vec<Cause>)
         causes,
     );
     labels(&metadata["labels"], &format!("{path}.labels"), causes);
-    for field in metadata
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, _)| name)
-    {
+    for field in members(metadata).map(|(name, _)| name) {
         let shown = match field.as_str() {
             "annotations" | "labels" => continue,
             "uid" => "uID",
@@ -220,7 +216,7 @@ pub(super) fn namespace(spec: &Value, causes: &mut Vec<Cause>) {
 
 /// Checks labels, or a selector of labels.
 pub(super) fn labels(labels: &Value, path: &str, causes: &mut Vec<Cause>) {
-    for (key, value) in labels.as_object().into_iter().flatten() {
+    for (key, value) in members(labels) {
         let wrong = names::key(key).into_iter();
         causes.extend(wrong.map(|why| Cause::invalid(path, &json!(key), &why)));
         let wrong = names::value(text(value)).into_iter();
@@ -231,7 +227,7 @@ pub(super) fn labels(labels: &Value, path: &str, causes: &mut Vec<Cause>) {
 /// Checks annotations at a path.
 pub(super) fn annotations(annotations: &Value, path: &str, causes: &mut Vec<Cause>) {
     let mut size = 0;
-    for (key, value) in annotations.as_object().into_iter().flatten() {
+    for (key, value) in members(annotations) {
         let wrong = names::key(&key.to_lowercase()).into_iter();
         causes.extend(wrong.map(|why| Cause::invalid(path, &json!(key), &why)));
         size += key.len() + text(value).len();
@@ -276,12 +272,7 @@ fn owners(owners: &Value, causes: &mut Vec<Cause>) {
             match controller {
                 None => controller = Some(owner),
                 Some(first) => {
-                    let all: Vec<String> = owners
-                        .as_array()
-                        .into_iter()
-                        .flatten()
-                        .map(written)
-                        .collect();
+                    let all: Vec<String> = elements(owners).map(written).collect();
                     let named = |owner: &Value| {
                         format!("{}/{}", text(&owner["kind"]), text(&owner["name"]))
                     };
@@ -405,10 +396,7 @@ pub(super) fn check_change(
     let (whole, change) = looks(resource);
     if old["deletionTimestamp"].is_string() {
         let known = old["finalizers"].as_array();
-        let mut added: Vec<String> = new["finalizers"]
-            .as_array()
-            .into_iter()
-            .flatten()
+        let mut added: Vec<String> = elements(&new["finalizers"])
             .filter(|finalizer| !known.is_some_and(|known| known.contains(finalizer)))
             .map(|finalizer| format!("{:?}", text(finalizer)))
             .collect();

@@ -8,6 +8,7 @@ use super::checks::{filled, indexed, one_of, optional_name, text, within, wrong}
 use super::container::{self, Pod};
 use super::{addresses, affinity, meta, names, resources, security, volumes};
 use crate::failure::Cause;
+use crate::values::fields::elements;
 
 pub(super) mod annotations;
 mod demands;
@@ -190,8 +191,7 @@ fn containers(pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
 fn ephemeral(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     let others = ["containers", "initContainers"].into_iter();
     let mut names: HashSet<&str> = others
-        .filter_map(|list| spec[list].as_array())
-        .flatten()
+        .flat_map(|list| elements(&spec[list]))
         .map(|container| text(&container["name"]))
         .collect();
     for (at, container) in indexed(&spec["ephemeralContainers"], path) {

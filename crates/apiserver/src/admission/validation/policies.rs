@@ -9,6 +9,7 @@ use super::definitions::rules::is_reserved;
 use super::definitions::rules::policies::{Variables, Wanted};
 use super::names;
 use crate::failure::Cause;
+use crate::values::fields::elements;
 
 /// Reasons that a validation may give.
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
@@ -222,7 +223,7 @@ fn annotations(policy: &Value, variables: &Variables, causes: &mut Vec<Cause>) {
         .is_some_and(|list| list.len() > MAX_ANNOTATIONS)
     {
         let why = format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations");
-        let items = list.as_array().into_iter().flatten();
+        let items = elements(list);
         let shown: Value = items
             .map(|one| json!({"Key": one["key"], "ValueExpression": one["valueExpression"]}))
             .collect();
@@ -324,7 +325,7 @@ fn check_resources(list: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
     let (mut whole_resources, mut whole_subresources) = (Vec::new(), Vec::new());
     let given = |wanted: &dyn Fn(&str) -> bool| {
-        let mut items = list.as_array().into_iter().flatten();
+        let mut items = elements(list);
         items.any(|item| wanted(text(item)))
     };
     for (at, item) in indexed(list, path) {
@@ -365,7 +366,7 @@ fn check_resources(list: &Value, path: &str, causes: &mut Vec<Cause>) {
 }
 
 fn refuse_others_beside_all(list: &Value, path: &str, what: &str, causes: &mut Vec<Cause>) {
-    let given: Vec<&str> = list.as_array().into_iter().flatten().map(text).collect();
+    let given: Vec<&str> = elements(list).map(text).collect();
     if given.len() > 1 && given.contains(&"*") {
         let why = format!("if '*' is present, must not specify other {what}");
         causes.push(Cause::invalid(path, list, &why));

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::checks::{filled, not_negative, one_of, port, text, wrong};
 use super::names;
 use crate::failure::Cause;
+use crate::values::fields::elements;
 
 /// Checks what a hook or probe does; a hook may not take longer than the pod has to end.
 pub(super) fn handler(action: &Value, grace: Option<i64>, path: &str, causes: &mut Vec<Cause>) {
@@ -39,7 +40,7 @@ pub(super) fn handler(action: &Value, grace: Option<i64>, path: &str, causes: &m
                     &format!("{at}.scheme"),
                     causes,
                 );
-                for header in value["httpHeaders"].as_array().into_iter().flatten() {
+                for header in elements(&value["httpHeaders"]) {
                     let given = text(&header["name"]);
                     wrong(
                         names::header(given),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::checks::{indexed, text};
 use crate::failure::Cause;
 use crate::values::annotations::MIRROR;
-use crate::values::fields::copy;
+use crate::values::fields::{copy, elements, members};
 use crate::values::{pods, quantity};
 
 /// Resources that a running container may get more or less of.
@@ -49,7 +49,7 @@ pub(super) fn check(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
     }
     for list in ["initContainers", "containers"] {
         for (container, (at, was)) in
-            items(&new[list]).zip(indexed(&old[list], &format!("spec.{list}")))
+            elements(&new[list]).zip(indexed(&old[list], &format!("spec.{list}")))
         {
             if list == "containers" || is_sidecar(was) {
                 kept(&was["resources"], &container["resources"], &at, causes);
@@ -57,7 +57,7 @@ pub(super) fn check(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
         }
     }
     for list in ["containers", "initContainers"] {
-        for (container, was) in items(&new[list]).zip(items(&old[list])) {
+        for (container, was) in elements(&new[list]).zip(elements(&old[list])) {
             let why = match list {
                 "containers" => "only cpu and memory resources are mutable",
                 _ if is_sidecar(was) => {
@@ -77,16 +77,12 @@ pub(super) fn check(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
         }
     }
     // Fields outside of the containers are those of the stored pod, unless the containers are not the same ones.
-    let count = |spec: &Value, list: &str| items(&spec[list]).count();
+    let count = |spec: &Value, list: &str| elements(&spec[list]).count();
     let differs = |list| count(old, list) != count(new, list);
     if causes.is_empty() && (differs("containers") || differs("initContainers")) {
         let why = "only cpu and memory resources are mutable";
         causes.push(Cause::forbidden("spec", why));
     }
-}
-
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
 }
 
 fn is_sidecar(container: &Value) -> bool {
@@ -95,8 +91,8 @@ fn is_sidecar(container: &Value) -> bool {
 
 /// Returns whether the pod's kubelet tells the resources of its containers, as all do that can resize them. While nothing runs, nobody knows.
 fn node_can(status: &Value) -> bool {
-    let mut running =
-        items(&status["containerStatuses"]).filter(|status| status["state"]["running"].is_object());
+    let mut running = elements(&status["containerStatuses"])
+        .filter(|status| status["state"]["running"].is_object());
     running
         .next()
         .is_none_or(|status| status["resources"].is_object())
@@ -105,11 +101,7 @@ fn node_can(status: &Value) -> bool {
 /// Refuses to take a request or a limit away.
 fn kept(old: &Value, new: &Value, path: &str, causes: &mut Vec<Cause>) {
     for what in ["requests", "limits"] {
-        let had = old[what].as_object().into_iter().flatten();
-        if had
-            .into_iter()
-            .any(|(name, _)| new[what].get(name).is_none())
-        {
+        if members(&old[what]).any(|(name, _)| new[what].get(name).is_none()) {
             causes.push(Cause::forbidden(
                 format!("{path}.resources.{what}"),
                 &format!("resource {what} cannot be removed"),
@@ -129,7 +121,7 @@ fn without_resizable(container: &Value, old: &Value) -> Value {
         let Some(had) = old["resources"][what].as_object() else {
             continue;
         };
-        let others = given.as_object().into_iter().flatten();
+        let others = members(&given);
         let others = others.filter(|(name, _)| !RESIZABLE.contains(&name.as_str()));
         let mut amounts: Map<String, Value> = others
             .map(|(name, amount)| {

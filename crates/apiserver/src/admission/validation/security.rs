@@ -10,6 +10,7 @@ use super::checks::{filled, indexed, one_of, text};
 use super::{internal, volumes};
 use crate::failure::Cause;
 use crate::values::app_armor::LONGEST_PATH;
+use crate::values::fields::elements;
 
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 /// Longest name of a kernel parameter.
@@ -173,10 +174,7 @@ pub(super) fn of_container(
     if context["privileged"] == true {
         refuse("cannot set `allowPrivilegeEscalation` to false and `privileged` to true");
     }
-    let added = context["capabilities"]["add"]
-        .as_array()
-        .into_iter()
-        .flatten();
+    let added = elements(&context["capabilities"]["add"]);
     for _ in added.filter(|one| *one == "CAP_SYS_ADMIN") {
         refuse(
             "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",

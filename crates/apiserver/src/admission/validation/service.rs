@@ -9,6 +9,7 @@ use super::checks::{
 };
 use super::{addresses, meta, names};
 use crate::failure::Cause;
+use crate::values::fields::elements;
 
 /// Longest time for which a client is sent to the same pod, in seconds.
 const LONGEST_AFFINITY: i64 = 86_400;
@@ -227,7 +228,7 @@ fn of_families(spec: &Value, list: &[Value], causes: &mut Vec<Cause>) {
         let why = "may specify no more than one IP for each IP family";
         causes.push(Cause::invalid(path, &spec["clusterIPs"], why));
     }
-    let families = spec["ipFamilies"].as_array().into_iter().flatten();
+    let families = elements(&spec["ipFamilies"]);
     for (index, (address, family)) in list.iter().zip(families).enumerate() {
         let wanted = match text(family) {
             "IPv4" if is_v6(address) => "IPv4",

@@ -11,6 +11,7 @@ use super::checks::{
 };
 use super::{claims, names, volumes};
 use crate::failure::Cause;
+use crate::values::fields::{elements, members};
 use crate::values::quantity;
 
 /// Shortest and longest time for which a token may be asked, in seconds.
@@ -171,7 +172,7 @@ fn provisioner(value: &Value, path: &str, causes: &mut Vec<Cause>) {
 }
 
 fn parameters(value: &Value, causes: &mut Vec<Cause>) {
-    for (key, _) in value.as_object().into_iter().flatten() {
+    for (key, _) in members(value) {
         if key.is_empty() {
             causes.push(Cause::invalid(
                 "parameters",
@@ -245,7 +246,7 @@ pub(super) fn node_drivers(spec: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::duplicate(at_name, &json!(text(&driver["name"]))));
         }
         let mut keys = HashSet::new();
-        for key in driver["topologyKeys"].as_array().into_iter().flatten() {
+        for key in elements(&driver["topologyKeys"]) {
             if !filled(key) {
                 causes.push(Cause::required(&*at, ""));
             }
@@ -293,11 +294,7 @@ pub(super) fn driver(spec: &Value, causes: &mut Vec<Cause>) {
         }
     }
     let at = "spec.volumeLifecycleModes";
-    for mode in spec["volumeLifecycleModes"]
-        .as_array()
-        .into_iter()
-        .flatten()
-    {
+    for mode in elements(&spec["volumeLifecycleModes"]) {
         one_of(mode, &["Persistent", "Ephemeral"], at, causes);
     }
     let period = &spec["nodeAllocatableUpdatePeriodSeconds"];

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::checks::{filled, indexed, name, one_of, text, wrong};
 use super::{claims, fields, meta, names};
 use crate::failure::Cause;
+use crate::values::fields::elements;
 use crate::values::quantity;
 
 mod remote;
@@ -81,10 +82,7 @@ pub(super) fn of_pod<'a>(
     path: &str,
     causes: &mut Vec<Cause>,
 ) -> HashMap<&'a str, &'a Value> {
-    let created: HashSet<String> = list
-        .as_array()
-        .into_iter()
-        .flatten()
+    let created: HashSet<String> = elements(list)
         .filter(|volume| !pod.is_empty() && !volume["ephemeral"].is_null())
         .map(|volume| format!("{pod}-{}", text(&volume["name"])))
         .collect();
@@ -155,7 +153,7 @@ fn source(volume: &Value, pod: &str, path: &str, causes: &mut Vec<Cause>) {
         "configMap" => files(value, "name", &at, causes),
         "downwardAPI" => {
             mode(&value["defaultMode"], &format!("{at}.defaultMode"), causes);
-            for item in value["items"].as_array().into_iter().flatten() {
+            for item in elements(&value["items"]) {
                 downward_file(item, &at, causes);
             }
         }
@@ -381,15 +379,11 @@ fn projected(value: &Value, path: &str, causes: &mut Vec<Cause>) {
                 causes.push(Cause::required(format!("{at}.name"), ""));
             }
             items(object, &at, causes);
-            for item in object["items"].as_array().into_iter().flatten() {
+            for item in elements(&object["items"]) {
                 unique(text(&item["path"]), text(&object["name"]), causes);
             }
         }
-        for item in source["downwardAPI"]["items"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
+        for item in elements(&source["downwardAPI"]["items"]) {
             downward_file(item, &format!("{at}.downwardAPI"), causes);
             unique(text(&item["path"]), text(&item["path"]), causes);
         }

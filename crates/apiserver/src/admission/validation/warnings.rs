@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::checks::{indexed, text};
 use super::{addresses, names};
 use crate::registry::Resource;
+use crate::values::fields::members;
 use crate::values::quantity;
 
 mod network;
@@ -75,11 +76,7 @@ pub(crate) fn of(resource: &Resource, before: Option<&Value>, object: &Value) ->
         "csistoragecapacities.storage.k8s.io" => storage::capacity(object, &mut warnings),
         "csidrivers.storage.k8s.io" => storage::driver(before, object, &mut warnings),
         "runtimeclasses.node.k8s.io" => {
-            for (name, _) in object["scheduling"]["nodeSelector"]
-                .as_object()
-                .into_iter()
-                .flatten()
-            {
+            for (name, _) in members(&object["scheduling"]["nodeSelector"]) {
                 if let Some(why) = old_label(name) {
                     warnings.warn("scheduling.nodeSelector", why);
                 }

@@ -8,6 +8,7 @@ use super::{clients, names, policies};
 use crate::admission::webhooks::MUTATING;
 use crate::failure::Cause;
 use crate::registry::Resource;
+use crate::values::fields::elements;
 
 /// Versions of reviews that a real server speaks.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
@@ -97,12 +98,7 @@ fn full_name(name: &Value, path: &str, causes: &mut Vec<Cause>) {
 
 fn review_versions(versions: &Value, path: &str, causes: &mut Vec<Cause>) {
     let known = REVIEWS.join(", ");
-    let list: Vec<&str> = versions
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(text)
-        .collect();
+    let list: Vec<&str> = elements(versions).map(text).collect();
     if list.is_empty() {
         causes.push(Cause::required(
             path,

@@ -10,6 +10,7 @@ use super::{claims, meta, names, pod};
 use crate::failure::Cause;
 use crate::objects::selectors;
 use crate::registry::Resource;
+use crate::values::fields::elements;
 
 /// Checks deployments, replica sets, daemon sets, stateful sets and replication controllers.
 pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
@@ -125,10 +126,7 @@ fn with_claims(spec: &Value) -> Value {
     let Some(pod) = template["spec"].as_object_mut() else {
         return template;
     };
-    let claims: Vec<Value> = spec["volumeClaimTemplates"]
-        .as_array()
-        .into_iter()
-        .flatten()
+    let claims: Vec<Value> = elements(&spec["volumeClaimTemplates"])
         .map(|claim| {
             let name = text(&claim["metadata"]["name"]);
             json!({"name": name, "persistentVolumeClaim": {"claimName": name}})

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Endpoint;
 use crate::storage::State;
+use crate::values::fields::elements;
 
 /// Port of HTTPS.
 const HTTPS: u16 = 443;
@@ -55,7 +56,7 @@ fn behind_service(state: &State, reference: &Value) -> Result<Endpoint, String> 
             server_name: host_name(reference),
         });
     }
-    let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    let mut ports = elements(&service["spec"]["ports"]);
     let known = ports
         .find(|known| known["port"] == wanted)
         .ok_or_else(|| format!("no service port {wanted} found for service {name:?}"))?;

@@ -9,6 +9,7 @@ use super::verdict::Verdict;
 use super::{MUTATING, Review, endpoint, review};
 use crate::failure::Failure;
 use crate::storage::State;
+use crate::values::fields::elements;
 
 /// How long a webhook may take that names no limit, in seconds. It is a default of the kind, so every stored webhook names one.
 const TIMEOUT: u64 = 10;
@@ -33,7 +34,7 @@ impl<'a> Hook<'a> {
             let uid = configuration["metadata"]["uid"]
                 .as_str()
                 .unwrap_or_default();
-            let hooks = configuration["webhooks"].as_array().into_iter().flatten();
+            let hooks = elements(&configuration["webhooks"]);
             hooks.enumerate().map(move |(index, spec)| Self {
                 id: format!("{uid}/{index}"),
                 name: spec["name"].as_str().unwrap_or_default(),
@@ -70,10 +71,7 @@ impl<'a> Hook<'a> {
             let why = format!("admission webhook {:?} does not support dry run", self.name);
             return Err(Failure::bad_request(why));
         }
-        let mut versions = self.spec["admissionReviewVersions"]
-            .as_array()
-            .into_iter()
-            .flatten();
+        let mut versions = elements(&self.spec["admissionReviewVersions"]);
         let Some(spoken) =
             versions.find_map(|known| REVIEWS.into_iter().find(|spoken| known == spoken))
         else {

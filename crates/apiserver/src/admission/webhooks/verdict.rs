@@ -5,6 +5,7 @@ use json_patch::Patch;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::values::fields::elements;
 use crate::values::go::{go_type, not_registered};
 
 /// What a webhook says of a write.
@@ -44,7 +45,7 @@ impl Verdict {
             Some(given) if spoken == "v1" => given,
             _ => "JSONPatch",
         };
-        let warnings = response["warnings"].as_array().into_iter().flatten();
+        let warnings = elements(&response["warnings"]);
         let warnings = warnings.map(text).collect();
         if response["allowed"] != true {
             return Ok(Self::Refused {

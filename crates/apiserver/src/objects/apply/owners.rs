@@ -8,6 +8,7 @@ use super::compare::{self, Comparison};
 use super::fields::{Element, FieldSet, path_text};
 use super::types::Type;
 use super::{merge, walk};
+use crate::values::fields::elements;
 
 /// How an owner took its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,7 +113,7 @@ impl Owners {
     /// Returns the owners in `managedFields`; `None` when an entry cannot be parsed.
     pub(crate) fn decode(entries: &Value) -> Option<Self> {
         let mut owners = BTreeMap::new();
-        for entry in entries.as_array().into_iter().flatten() {
+        for entry in elements(entries) {
             let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
             let operation = match entry["operation"].as_str() {
                 Some("Apply") => Operation::Apply,

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{Element, FieldSet};
 use super::types::{Form, Type};
+use crate::values::fields::{elements, members};
 
 /// Returns the fields that a value sets.
 pub(crate) fn fields(ty: Type<'_>, value: &Value) -> FieldSet {
@@ -18,7 +19,7 @@ fn collect(ty: Type<'_>, value: &Value, path: &mut Vec<Element>, set: &mut Field
             set.insert(path);
         }
         Form::Map { .. } => {
-            for (name, field) in value.as_object().into_iter().flatten() {
+            for (name, field) in members(value) {
                 let Some(inner) = ty.field(name) else {
                     continue;
                 };
@@ -32,10 +33,7 @@ fn collect(ty: Type<'_>, value: &Value, path: &mut Vec<Element>, set: &mut Field
             }
         }
         Form::List { keys, .. } => {
-            let items: Vec<(Element, &Value)> = value
-                .as_array()
-                .into_iter()
-                .flatten()
+            let items: Vec<(Element, &Value)> = elements(value)
                 .filter_map(|item| Some((ty.element(&keys, item).ok()?, item)))
                 .collect();
             for (element, item) in &items {

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::registry::Resource;
+use crate::values::fields::elements;
 
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
@@ -88,7 +89,7 @@ impl FieldSelector {
     pub(crate) fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|(path, wanted, equal)| {
             if path == "status.podIPs" {
-                let list = object["status"]["podIPs"].as_array().into_iter().flatten();
+                let list = elements(&object["status"]["podIPs"]);
                 let has = list.into_iter().any(|ip| ip["ip"] == wanted.as_str());
                 return has == *equal;
             }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::values::fields::members;
 use crate::values::words::{items, none_if_empty, or, text};
 
 /// Returns the cells of a node.
@@ -18,7 +19,7 @@ pub(super) fn cells(node: &Value, created: &str) -> Vec<Value> {
     if node["spec"]["unschedulable"] == true {
         words.push("SchedulingDisabled");
     }
-    let node_labels = node["metadata"]["labels"].as_object().into_iter().flatten();
+    let node_labels = members(&node["metadata"]["labels"]);
     let mut roles: Vec<String> = node_labels
         .filter_map(|(key, value)| {
             if key == "kubernetes.io/role" {

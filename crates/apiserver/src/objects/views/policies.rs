@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::values::fields::members;
 use crate::values::words::{age, items, number, or, text};
 
 /// Returns the cells of an object; `None` for kinds of other modules.
@@ -222,8 +223,7 @@ fn event(event: &Value) -> Vec<Value> {
 fn quota(quota: &Value, created: &str) -> Vec<Value> {
     let status = &quota["status"];
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
-    let hard = status["hard"].as_object();
-    let mut names: Vec<&String> = hard.into_iter().flatten().map(|(name, _)| name).collect();
+    let mut names: Vec<&String> = members(&status["hard"]).map(|(name, _)| name).collect();
     names.sort();
     for name in names {
         let used = or(&status["used"][name], "0");

@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Subject};
 use crate::storage::State;
+use crate::values::fields::elements;
 
 /// Default port of kubelets.
 const KUBELET_PORT: u64 = 10250;
@@ -32,16 +33,12 @@ pub(super) fn kubelet(state: &State, name: &str) -> Result<Location, Failure> {
             name,
         })
     })?;
-    let addresses = node["status"]["addresses"].as_array();
-    let host = addresses
-        .into_iter()
-        .flatten()
+    let addresses = || elements(&node["status"]["addresses"]);
+    let host = addresses()
         .find(|address| address["type"] == "InternalIP")
         .and_then(|address| address["address"].as_str())
         .ok_or_else(|| {
-            let known: Vec<String> = addresses
-                .into_iter()
-                .flatten()
+            let known: Vec<String> = addresses()
                 .map(|address| {
                     format!(
                         "{{{} {}}}",

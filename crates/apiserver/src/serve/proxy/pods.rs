@@ -8,6 +8,7 @@ use super::location::{Location, kubelet, split};
 use crate::access::target::Target;
 use crate::failure::{Cause, Failure, Subject};
 use crate::storage::State;
+use crate::values::fields::elements;
 
 fn find_pod<'s>(state: &'s State, target: &Target<'_>, name: &str) -> Result<&'s Value, Failure> {
     state
@@ -26,7 +27,7 @@ fn find_pod<'s>(state: &'s State, target: &Target<'_>, name: &str) -> Result<&'s
 fn container(pod: &Value, container: &str) -> Result<String, Failure> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let names = |list: &str| -> Vec<String> {
-        let list = pod["spec"][list].as_array().into_iter().flatten();
+        let list = elements(&pod["spec"][list]);
         list.filter_map(|container| container["name"].as_str())
             .map(str::to_owned)
             .collect()
@@ -224,11 +225,8 @@ pub(super) fn pod_proxy(
 ) -> Result<Location, Failure> {
     let (scheme, name, port) = split(target.name);
     let pod = find_pod(state, target, name)?;
-    let own = pod["spec"]["containers"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .flat_map(|container| container["ports"].as_array().into_iter().flatten())
+    let own = elements(&pod["spec"]["containers"])
+        .flat_map(|container| elements(&container["ports"]))
         .find_map(|port| port["containerPort"].as_u64());
     let address = pod["status"]["podIP"].as_str().unwrap_or_default();
     if address.is_empty() {

@@ -4,6 +4,7 @@ use super::location::Location;
 use crate::access::target::Target;
 use crate::failure::{Failure, Subject};
 use crate::storage::State;
+use crate::values::fields::elements;
 
 /// Returns the location of a ready endpoint of a service.
 pub(super) fn service(state: &State, target: &Target<'_>, path: &str) -> Result<Location, Failure> {
@@ -21,15 +22,11 @@ pub(super) fn service(state: &State, target: &Target<'_>, path: &str) -> Result<
     let service = state
         .get("services", target.namespace, name)
         .ok_or_else(|| Failure::not_found(&subject))?;
-    let wanted = service["spec"]["ports"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|entry| {
-            port.is_empty()
-                || entry["name"] == port
-                || port.parse::<u64>().is_ok_and(|port| entry["port"] == port)
-        });
+    let wanted = elements(&service["spec"]["ports"]).find(|entry| {
+        port.is_empty()
+            || entry["name"] == port
+            || port.parse::<u64>().is_ok_and(|port| entry["port"] == port)
+    });
     let none = || Failure::unreachable(format!("no endpoints available for service {name:?}"));
     let wanted = wanted.ok_or_else(none)?;
     state

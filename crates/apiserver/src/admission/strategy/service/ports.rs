@@ -8,7 +8,7 @@ use super::{list, needs_health_port, refused, text};
 use crate::failure::{Cause, Failure};
 use crate::storage::State;
 use crate::values::draws;
-use crate::values::fields::remove;
+use crate::values::fields::{elements, remove};
 
 /// Node ports that are given to services.
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
@@ -72,7 +72,7 @@ fn number(value: &Value) -> u64 {
 
 /// Returns the ports of nodes that a service names.
 fn node_ports(object: &Value) -> HashSet<u64> {
-    let ports = object["spec"]["ports"].as_array().into_iter().flatten();
+    let ports = elements(&object["spec"]["ports"]);
     let numbers = ports.map(|port| number(&port["nodePort"]));
     numbers.filter(|number| *number != 0).collect()
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::checks::{filled, indexed, text};
 use super::super::{internal, pod};
 use crate::failure::Cause;
-use crate::values::fields::copy;
+use crate::values::fields::{copy, elements, members};
 
 /// Which fields of a pod may be changed, in the words of the refusal.
 const POD_CHANGES: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -70,7 +70,7 @@ fn images(list: &Value, path: &str, causes: &mut Vec<Cause>) {
 fn without_allowed_changes(old: &Value, new: &Value) -> Value {
     let mut fixed = new.clone();
     for list in ["containers", "initContainers"] {
-        let before = old[list].as_array().into_iter().flatten();
+        let before = elements(&old[list]);
         let after = fixed[list].as_array_mut().into_iter().flatten();
         for (container, before) in after.zip(before) {
             copy(before, container, "image");
@@ -92,7 +92,7 @@ fn without_allowed_changes(old: &Value, new: &Value) -> Value {
 /// Checks a change of where a pod that waits at a gate may be placed: it may become narrower. What is allowed, or told already, is undone.
 fn place(old: &Value, fixed: &mut Value, causes: &mut Vec<Cause>) {
     let (was, is) = (&old["nodeSelector"], &fixed["nodeSelector"]);
-    let mut known = was.as_object().into_iter().flatten();
+    let mut known = members(was);
     if known.any(|(key, value)| is[key] != *value) {
         let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
         causes.push(Cause::invalid("spec.nodeSelector", is, why));
@@ -216,15 +216,10 @@ fn deadline(old: &Value, new: &Value, causes: &mut Vec<Cause>) -> bool {
 fn gates(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     // the last of several gates of a name counts
     let mut added: BTreeMap<&str, usize> = BTreeMap::new();
-    for (index, gate) in new["schedulingGates"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .enumerate()
-    {
+    for (index, gate) in elements(&new["schedulingGates"]).enumerate() {
         added.insert(text(&gate["name"]), index);
     }
-    for gate in old["schedulingGates"].as_array().into_iter().flatten() {
+    for gate in elements(&old["schedulingGates"]) {
         added.remove(text(&gate["name"]));
     }
     for (gate, index) in added {

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::values::fields::members;
+
 /// How a field is written.
 #[derive(Clone, Copy)]
 enum Form {
@@ -201,7 +203,7 @@ fn one(value: &Value, form: Form) -> String {
         Form::Schemas => each(value, schema),
         Form::Rules => each(value, rule),
         Form::Map => {
-            let fields = value.as_object().into_iter().flatten();
+            let fields = members(value);
             let texts: Vec<String> = fields
                 .map(|(name, inner)| {
                     format!("{}:{}", json(&Value::from(name.as_str())), schema(inner))

@@ -5,6 +5,8 @@
 
 use serde_json::Value;
 
+use crate::values::fields::elements;
+
 static NOTHING: Value = Value::Null;
 
 /// The specification of a definition.
@@ -70,7 +72,7 @@ impl<'a> Parts<'a> {
 impl<'a> Spec<'a> {
     /// Parses a specification in the form that clients write.
     pub(super) fn of(raw: &'a Value) -> Self {
-        let versions: Vec<&Value> = raw["versions"].as_array().into_iter().flatten().collect();
+        let versions: Vec<&Value> = elements(&raw["versions"]).collect();
         let first = versions.first().copied().unwrap_or(&NOTHING);
         let same = PARTS.map(|part| {
             versions

@@ -3,15 +3,16 @@
 use serde_json::{Value, json};
 
 use crate::failure::Cause;
+use crate::values::fields::{elements, members};
 
 /// Returns the entries of an object of schemas; none of anything else.
 pub(super) fn schemas(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    value.as_object().into_iter().flatten()
+    members(value)
 }
 
 /// Returns the items of a list with their indexes.
 pub(super) fn numbered(value: &Value) -> impl Iterator<Item = (usize, &Value)> {
-    value.as_array().into_iter().flatten().enumerate()
+    elements(value).enumerate()
 }
 
 /// Returns a text; empty for anything else.

@@ -9,6 +9,7 @@ use super::super::volumes;
 use crate::failure::Cause;
 use crate::values::annotations::{LOCAL, MIRROR, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD};
 use crate::values::app_armor;
+use crate::values::fields::members;
 use crate::values::pods::all_containers;
 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -31,7 +32,7 @@ pub(in super::super) fn of_change(before: &Value, object: &Value, causes: &mut V
         &object["metadata"]["annotations"],
     );
     for (verb, some, others) in [("remove or update", old, new), ("add", new, old)] {
-        for (name, value) in some.as_object().into_iter().flatten() {
+        for (name, value) in members(some) {
             let is_same = match verb {
                 "add" => !others[name].is_null(),
                 _ => others[name] == *value,
@@ -72,7 +73,7 @@ fn values(
         let why = "must be a 32bit integer";
         causes.push(Cause::invalid(at, &annotations[DELETION_COST], why));
     }
-    let all = || annotations.as_object().into_iter().flatten();
+    let all = || members(annotations);
     if let Some(profile) = annotations[SECCOMP_OF_POD].as_str() {
         seccomp(profile, &format!("{path}.{SECCOMP_OF_POD}"), causes);
     }

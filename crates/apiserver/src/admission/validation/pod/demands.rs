@@ -8,6 +8,7 @@ use super::super::checks::{indexed, text, wrong};
 use super::super::container::{self, Pod};
 use super::super::{internal, names, resources};
 use crate::failure::Cause;
+use crate::values::fields::members;
 use crate::values::{pods, quantity};
 
 /// Checks the claims of a pod.
@@ -91,11 +92,7 @@ pub(super) fn of_pod(pod: &Pod<'_>, path: &str, causes: &mut Vec<Cause>) {
         }
     }
     for (at, container) in indexed(&spec["containers"], &format!("{path}.containers")) {
-        for (resource, limit) in container["resources"]["limits"]
-            .as_object()
-            .into_iter()
-            .flatten()
-        {
+        for (resource, limit) in members(&container["resources"]["limits"]) {
             let own = &given["limits"][resource];
             if !own.is_null() && quantity::amount(limit) > quantity::amount(own) {
                 let why = format!("must be less than or equal to pod limits of {}", text(own));

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::checks::{filled, indexed, one_of, text, wrong};
 use super::super::{addresses, names};
 use crate::failure::Cause;
+use crate::values::fields::elements;
 
 /// Checks the ports of a pod in the network of its node; `name` is empty in a template.
 pub(super) fn host_network(spec: &Value, name: &str, path: &str, causes: &mut Vec<Cause>) {
@@ -59,11 +60,7 @@ pub(super) fn dns(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     for (at, server) in indexed(&config["nameservers"], &format!("{path}.nameservers")) {
         addresses::legacy(text(server), &at, causes);
     }
-    let searches = config["searches"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(text);
+    let searches = elements(&config["searches"]).map(text);
     if searches.collect::<Vec<_>>().join(" ").len() > 2048 {
         let why = "must not have more than 2048 characters (including spaces) in the search list";
         causes.push(Cause::invalid(

@@ -9,6 +9,7 @@ use super::super::checks::{filled, name, one_of, optional_name, text, within, wr
 use super::super::names;
 use super::descending;
 use crate::failure::Cause;
+use crate::values::fields::members;
 
 const REGISTRY: &str = "must be a host:port pair or multiple pairs separated by commas";
 const FORM: &str = "must be valid format";
@@ -218,12 +219,7 @@ fn flocker(value: &Value, path: &str, causes: &mut Vec<Cause>) {
 }
 
 fn flex(value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    for key in value["options"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(key, _)| key)
-    {
+    for key in members(&value["options"]).map(|(key, _)| key) {
         let domain = key.split('/').next().unwrap_or_default().to_lowercase();
         let domain = format!(".{domain}");
         if domain.ends_with(".kubernetes.io") || domain.ends_with(".k8s.io") {

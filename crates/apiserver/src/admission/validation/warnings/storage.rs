@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::super::checks::{filled, indexed, text};
 use super::{Warnings, old_label};
+use crate::values::fields::members;
 
 const OLD_CLASS: (&str, &str) = (
     "volume.beta.kubernetes.io/storage-class",
@@ -101,7 +102,7 @@ pub(super) fn class(object: &Value, warnings: &mut Warnings) {
 pub(super) fn capacity(object: &Value, warnings: &mut Warnings) {
     let topology = &object["nodeTopology"];
     warnings.expressions(topology, "nodeTopology");
-    for (label, _) in topology["matchLabels"].as_object().into_iter().flatten() {
+    for (label, _) in members(&topology["matchLabels"]) {
         if let Some(why) = old_label(label) {
             warnings.warn(&format!("nodeTopology.matchLabels.{label}"), why);
         }

@@ -11,6 +11,7 @@ use super::super::names;
 use super::{Warnings, old_label, storage};
 use crate::values::annotations::{SECCOMP_OF_CONTAINER, SECCOMP_OF_POD};
 use crate::values::app_armor;
+use crate::values::fields::members;
 
 /// Annotations that have no effect any more.
 const OLD_ANNOTATIONS: [(&str, &str); 3] = [
@@ -137,7 +138,7 @@ pub(super) fn check(template: &Value, prefix: &str, warnings: &mut Warnings) {
 impl Warnings {
     /// Warns about old labels of nodes, and about topology spreading without a selector.
     fn placement(&mut self, spec: &Value, path: &str) {
-        for (name, _) in spec["nodeSelector"].as_object().into_iter().flatten() {
+        for (name, _) in members(&spec["nodeSelector"]) {
             if let Some(why) = old_label(name) {
                 self.warn(&format!("{path}.nodeSelector[{name}]"), why);
             }

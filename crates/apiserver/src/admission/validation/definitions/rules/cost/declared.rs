@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::kind::{DURATION, Declared, Form, Kind, LARGEST_REQUEST, TIMESTAMP};
 use crate::admission::validation::definitions::rules::types::{escaped, properties};
+use crate::values::fields::elements;
 
 /// Longest text of a time or a duration, with its quotes.
 const TIME_LENGTH: u64 = 32;
@@ -87,7 +88,7 @@ fn map(schema: &Value) -> Option<Declared> {
 
 fn object(schema: &Value, is_object: bool) -> Declared {
     let properties = properties(schema, is_object);
-    let required = schema["required"].as_array().into_iter().flatten();
+    let required = elements(&schema["required"]);
     let required: Vec<&str> = required.filter_map(Value::as_str).collect();
     let mut fields = BTreeMap::new();
     let mut min_length = 2;
