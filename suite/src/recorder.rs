@@ -78,6 +78,23 @@ pub enum PollResult<T> {
     NotYet(String),
 }
 
+/// A wait of [`Recorder::until`].
+struct Wait<'a> {
+    what: &'a str,
+    limit: Duration,
+    pace: Pace,
+    /// The last report, and when it was made.
+    reported: Option<(String, Instant)>,
+}
+
+/// Returns what the API server refused; any other error ends the wait.
+fn refusal(error: StepError) -> Result<String, StepError> {
+    match error {
+        StepError::Api(error) => Ok(format!("the API server refused: {error}")),
+        other => Err(other),
+    }
+}
+
 /// Records the events of one unit; clones record into the same one.
 #[derive(Clone, Debug)]
 pub struct Recorder {
@@ -136,46 +153,50 @@ impl Recorder {
         work: impl Future<Output = Result<T, StepError>> + 'a,
     ) -> LocalBoxFuture<'a, Result<T, StepError>> {
         let title = title.into();
-        Box::pin(async move { self.step_of(title, work).await })
+        // hundreds of copies are compiled, so nothing is in it that does not depend on the work
+        Box::pin(async move {
+            self.begin(&title);
+            match work.await {
+                Ok(value) => {
+                    self.passed();
+                    Ok(value)
+                }
+                Err(error) => Err(self.did_not_pass(&title, error)),
+            }
+        })
     }
 
-    async fn step_of<T>(
-        &self,
-        title: String,
-        work: impl Future<Output = Result<T, StepError>>,
-    ) -> Result<T, StepError> {
+    fn begin(&self, title: &str) {
         let step = {
             let mut state = self.state.borrow_mut();
             state.step += 1;
-            state.open = Some((title.clone(), Instant::now()));
+            state.open = Some((title.to_owned(), Instant::now()));
             state.seen = None;
             state.step
         };
         self.stream.emit(Event::StepStarted {
             unit: self.unit.clone(),
             step,
-            title: title.clone(),
+            title: title.to_owned(),
         });
-        let result = work.await;
-        let result = match result {
-            Err(StepError::Skip(reason)) => Err(StepError::Skip(reason)),
-            Err(error) => Err(StepError::Failed(Box::new(error.into_failure(&title)))),
-            Ok(value) => Ok(value),
-        };
-        let outcome = match &result {
-            Ok(_) => StepOutcome::Passed {
-                seen: self.state.borrow_mut().seen.take(),
-            },
-            Err(StepError::Failed(failure)) => StepOutcome::Failed((**failure).clone()),
-            Err(StepError::Skip(reason)) => StepOutcome::Skipped {
+    }
+
+    fn passed(&self) {
+        let seen = self.state.borrow_mut().seen.take();
+        self.close(StepOutcome::Passed { seen });
+    }
+
+    /// Closes a step that was skipped or failed. Returns the error with the title of the step.
+    fn did_not_pass(&self, title: &str, error: StepError) -> StepError {
+        if let StepError::Skip(reason) = error {
+            self.close(StepOutcome::Skipped {
                 reason: reason.clone(),
-            },
-            Err(StepError::Api(error)) => StepOutcome::Skipped {
-                reason: error.to_string(),
-            },
-        };
-        self.close(outcome);
-        result
+            });
+            return StepError::Skip(reason);
+        }
+        let failure = error.into_failure(title);
+        self.close(StepOutcome::Failed(failure.clone()));
+        StepError::Failed(Box::new(failure))
     }
 
     /// Records what the running step saw.
@@ -213,39 +234,51 @@ impl Recorder {
         limit: Duration,
         mut poll: impl AsyncFnMut() -> Result<PollResult<T>, StepError>,
     ) -> Result<T, StepError> {
-        let pace = Pace::begin();
-        let mut reported: Option<(String, Instant)> = None;
+        let mut wait = Wait {
+            what,
+            limit,
+            pace: Pace::begin(),
+            reported: None,
+        };
         loop {
             let missing = match Box::pin(poll()).await {
                 Ok(PollResult::Ready(value)) => return Ok(value),
                 Ok(PollResult::NotYet(missing)) => missing,
-                Err(StepError::Api(error)) => format!("the API server refused: {error}"),
-                Err(error) => return Err(error),
+                Err(error) => refusal(error)?,
             };
-            let waited = pace.waited();
-            if waited > limit {
-                let message = format!("not within {} s: {what}", limit.as_secs());
-                return Err(StepError::mismatch(message, what, missing));
-            }
-            let is_due = match &reported {
-                None => waited > FIRST_REPORT_AFTER,
-                Some((text, at)) => {
-                    at.elapsed() > REPEAT_REPORT_AFTER
-                        || *text != missing && at.elapsed() > FIRST_REPORT_AFTER
-                }
-            };
-            if is_due {
-                let step = self.state.borrow().step;
-                self.stream.emit(Event::Waiting {
-                    unit: self.unit.clone(),
-                    step,
-                    what: missing.clone(),
-                    waited_ms: millis(waited),
-                });
-                reported = Some((missing, Instant::now()));
-            }
-            pace.pause().await;
+            self.go_on(&mut wait, missing).await?;
         }
+    }
+
+    /// Reports what is missing if that is due, and pauses until the next poll.
+    ///
+    /// # Errors
+    /// The time is over.
+    async fn go_on(&self, wait: &mut Wait<'_>, missing: String) -> Result<(), StepError> {
+        let waited = wait.pace.waited();
+        if waited > wait.limit {
+            let message = format!("not within {} s: {}", wait.limit.as_secs(), wait.what);
+            return Err(StepError::mismatch(message, wait.what, missing));
+        }
+        let is_due = match &wait.reported {
+            None => waited > FIRST_REPORT_AFTER,
+            Some((text, at)) => {
+                at.elapsed() > REPEAT_REPORT_AFTER
+                    || *text != missing && at.elapsed() > FIRST_REPORT_AFTER
+            }
+        };
+        if is_due {
+            let step = self.state.borrow().step;
+            self.stream.emit(Event::Waiting {
+                unit: self.unit.clone(),
+                step,
+                what: missing.clone(),
+                waited_ms: millis(waited),
+            });
+            wait.reported = Some((missing, Instant::now()));
+        }
+        wait.pace.pause().await;
+        Ok(())
     }
 
     /// Runs work that must be over within a limit, and warns when half of the time is gone.
