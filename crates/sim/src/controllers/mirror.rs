@@ -10,9 +10,8 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Config, Event, watcher};
+use kube::api::{Api, ApiResource, DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher::{self, Config, Event};
 use kube::{Client, Resource};
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
@@ -20,7 +19,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use self::any::AnyObject;
 use super::objects;
+
+mod any;
 
 /// Namespace (empty for cluster-scoped objects) and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,14 +142,13 @@ impl<K: Kind> Mirror<K> {
 
     /// Follows the API server; never returns by itself.
     pub(crate) async fn follow(self: Arc<Self>, config: Config) {
-        let api: Api<K> = Api::all(self.client.clone());
-        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut events = any::follow(self.client.clone(), &ApiResource::erase::<K>(&()), config);
         let mut listed = HashSet::new();
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(object)) => {
-                    listed.insert(ObjectKey::of(object.meta()));
+                    listed.insert(ObjectKey::of(&object.metadata));
                     self.apply_from_watch(object);
                 }
                 Ok(Event::InitDone) => {
@@ -161,8 +162,9 @@ impl<K: Kind> Mirror<K> {
                 }
                 Ok(Event::Apply(object)) => self.apply_from_watch(object),
                 Ok(Event::Delete(object)) => {
-                    self.raise_version(version(object.meta()));
-                    self.remove(&ObjectKey::of(object.meta()), object.meta().uid.as_deref());
+                    let meta = &object.metadata;
+                    self.raise_version(version(meta));
+                    self.remove(&ObjectKey::of(meta), meta.uid.as_deref());
                 }
                 Err(error) => report(&error, K::kind(&()).as_ref()),
             }
@@ -188,9 +190,18 @@ impl<K: Kind> Mirror<K> {
         content.newest = content.newest.max(version);
     }
 
-    fn apply_from_watch(&self, object: K) {
-        self.raise_version(version(object.meta()));
-        self.store(object, true);
+    fn apply_from_watch(&self, object: AnyObject) {
+        self.raise_version(version(&object.metadata));
+        let key = ObjectKey::of(&object.metadata);
+        match object.parse() {
+            Ok(object) => {
+                self.store(object, true);
+            }
+            Err(error) => {
+                let kind = K::kind(&());
+                tracing::warn!(%kind, %key, %error, "Object not followed: it does not have the form of its kind");
+            }
+        }
     }
 
     /// Stores the answer to a write of our own.
@@ -340,38 +351,48 @@ impl<K: Kind> Mirror<K> {
 }
 
 impl<K: Kind + Resource<Scope = NamespaceResourceScope>> Mirror<K> {
-    fn api(&self, namespace: &str) -> Api<K> {
-        Api::namespaced(self.client.clone(), namespace)
+    fn api(&self, namespace: &str) -> Api<AnyObject> {
+        let resource = ApiResource::erase::<K>(&());
+        Api::namespaced_with(self.client.clone(), namespace, &resource)
     }
 
-    fn api_of(&self, object: &K) -> (Api<K>, ObjectKey) {
+    fn api_of(&self, object: &K) -> (Api<AnyObject>, ObjectKey) {
         let key = ObjectKey::of(object.meta());
         (self.api(&key.namespace), key)
     }
 
+    /// Stores the answer to a write.
+    fn observe_answer(&self, answer: AnyObject) -> Result<Arc<K>, kube::Error> {
+        Ok(self.observe(answer.parse()?))
+    }
+
     /// Reads an object from the server.
     pub(crate) async fn fetch(&self, key: &ObjectKey) -> Result<Option<K>, kube::Error> {
-        self.api(&key.namespace).get_opt(&key.name).await
+        let found = self.api(&key.namespace).get_opt(&key.name).await?;
+        found.map(AnyObject::parse).transpose()
     }
 
     /// Creates an object.
     pub(crate) async fn create(&self, namespace: &str, object: &K) -> Result<Arc<K>, kube::Error> {
-        let made = self.api(namespace).create(&self.post(), object).await?;
-        Ok(self.observe(made))
+        let new = AnyObject::of(object)?;
+        let made = self.api(namespace).create(&self.post(), &new).await?;
+        self.observe_answer(made)
     }
 
     /// Replaces an object.
     pub(crate) async fn replace(&self, object: &K) -> Result<Arc<K>, kube::Error> {
         let (api, key) = self.api_of(object);
-        let written = api.replace(&key.name, &self.post(), object).await?;
-        Ok(self.observe(written))
+        let new = AnyObject::of(object)?;
+        let written = api.replace(&key.name, &self.post(), &new).await?;
+        self.observe_answer(written)
     }
 
     /// Replaces the status of an object.
     pub(crate) async fn replace_status(&self, object: &K) -> Result<Arc<K>, kube::Error> {
         let (api, key) = self.api_of(object);
-        let written = api.replace_status(&key.name, &self.post(), object).await?;
-        Ok(self.observe(written))
+        let new = AnyObject::of(object)?;
+        let written = api.replace_status(&key.name, &self.post(), &new).await?;
+        self.observe_answer(written)
     }
 
     /// Patches an object with a merge patch.
@@ -382,7 +403,7 @@ impl<K: Kind + Resource<Scope = NamespaceResourceScope>> Mirror<K> {
             ..PatchParams::default()
         };
         let written = api.patch(&key.name, &params, &Patch::Merge(patch)).await?;
-        Ok(self.observe(written))
+        self.observe_answer(written)
     }
 
     /// Patches the status of an object with a merge patch.
@@ -399,7 +420,7 @@ impl<K: Kind + Resource<Scope = NamespaceResourceScope>> Mirror<K> {
         let written = api
             .patch_status(&key.name, &params, &Patch::Merge(patch))
             .await?;
-        Ok(self.observe(written))
+        self.observe_answer(written)
     }
 
     /// Deletes an object. It is no error if the object is gone already.
@@ -468,10 +489,10 @@ mod tests {
         let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let client = Client::try_from(config).unwrap();
         let mirror = Mirror::<Pod>::new(client, "test", |_| Vec::new());
-        mirror.apply_from_watch(leaving(&["f"]));
+        mirror.apply_from_watch(AnyObject::of(&leaving(&["f"])).unwrap());
         mirror.observe(leaving(&[]));
         // the watch is late
-        mirror.apply_from_watch(leaving(&["f"]));
+        mirror.apply_from_watch(AnyObject::of(&leaving(&["f"])).unwrap());
         let held = mirror.get(&ObjectKey::new("", "p")).unwrap();
         assert_eq!(held.metadata.finalizers, Some(Vec::new()));
     }
