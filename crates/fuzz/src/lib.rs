@@ -26,8 +26,10 @@ pub mod mutate;
 
 /// Environment variable with the number of seconds that each target runs.
 pub const SECONDS: &str = "NUMARESOURCES_FUZZ_SECONDS";
-/// How long a target runs if nothing is said, so that all take less than a minute.
+/// How long a target runs at most if nothing is said.
 const MOMENT: Duration = Duration::from_secs(4);
+/// Number of batches after which it ends if nothing is said. They are the same ones each time, so more of them find nothing new.
+const BATCHES_OF_A_MOMENT: u64 = 15;
 /// Length of the longest input in bytes.
 const LONGEST: usize = 512;
 /// By how much the resident memory of a target may grow between its first batches and its end, in bytes.
@@ -48,8 +50,9 @@ pub fn run(file: &'static str, target: impl Fn(&mut Unstructured<'_>) -> Result<
         cases: BATCH,
         ..Config::with_source_file(file)
     };
-    let (end, mut batches, mut warm) = (Instant::now() + time(), 0, None);
-    while Instant::now() < end {
+    let (time, most) = budget();
+    let (end, mut batches, mut warm) = (Instant::now() + time, 0, None);
+    while Instant::now() < end && batches < most {
         let config = Config {
             rng_seed: seed(batches),
             ..config.clone()
@@ -100,11 +103,15 @@ fn seed(batch: u64) -> RngSeed {
     }
 }
 
-/// Returns how long a target runs.
-fn time() -> Duration {
-    let given = std::env::var(SECONDS).ok();
-    let seconds = given.map(|text| text.parse().expect("a number of seconds"));
-    seconds.map_or(MOMENT, Duration::from_secs)
+/// Returns how long a target runs at most, and the largest number of batches.
+fn budget() -> (Duration, u64) {
+    match std::env::var(SECONDS) {
+        Ok(text) => {
+            let seconds = text.parse().expect("a number of seconds");
+            (Duration::from_secs(seconds), u64::MAX)
+        }
+        Err(_) => (MOMENT, BATCHES_OF_A_MOMENT),
+    }
 }
 
 fn resident() -> Option<u64> {
