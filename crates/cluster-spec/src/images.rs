@@ -25,6 +25,8 @@ pub struct Image {
 
 /// The program with the small ones of the stack's image, each of which it becomes by its file name.
 pub const HELPER: &str = "numaresources-testbed";
+/// Program of the tests: the path in their image, and the name of the program that is there.
+const TESTS: (&str, &str) = ("/bin/numaresources-tests", "numaresources-tests");
 /// Programs of the stack's image: the path in the image, and the name of the program that is there.
 pub const STACK: [(&str, &str); 10] = [
     ("/bin/numaresources-operator", "numaresources-operator"),
@@ -51,6 +53,17 @@ impl Image {
         };
         for (path, program) in STACK {
             image.add(path, bin_dir.join(program));
+        }
+        image
+    }
+
+    /// Returns the image of the tests: the programs of the stack and, as its command, that of the tests. Without that program it is the
+    /// image of the stack.
+    pub fn of_tests(bin_dir: &Path) -> Self {
+        let mut image = Self::of_stack(bin_dir);
+        image.add(TESTS.0, bin_dir.join(TESTS.1));
+        if image.programs.contains_key(Path::new(TESTS.0)) {
+            image.entrypoint = vec![TESTS.0.to_owned()];
         }
         image
     }
@@ -277,6 +290,18 @@ mod tests {
             digest,
         };
         assert_eq!(Reference::parse(text), expected);
+    }
+
+    /// The Job of `config/tests` gives the tests arguments and no command.
+    #[test]
+    fn a_container_of_the_image_of_the_tests_runs_the_tests() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Image::of_tests(dir.path()).entrypoint, ["/pause"]);
+        fs_err::write(dir.path().join(TESTS.1), "").unwrap();
+        let image = Image::of_tests(dir.path());
+        assert_eq!(image.entrypoint, [TESTS.0]);
+        assert!(image.programs.contains_key(Path::new(TESTS.0)));
+        assert_eq!(Image::of_stack(dir.path()).entrypoint, ["/pause"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Scenarios on nodes with containerd, runc and CNI plugins: real containers of a real image in a real pod network. Afterwards nothing of the
 //! cluster is on the machine.
 
+mod job;
 mod network;
 
 use std::collections::BTreeSet;
@@ -68,6 +69,7 @@ fn scenarios_pass_on_real_containers_and_leave_nothing_behind() {
         let group = group.expect("a cluster with containerd has a control group");
         let _ = names.set((Link::of(&cluster.subnet().host_link()), group));
         network::answers(cluster).await;
+        job::runs_the_tests(cluster).await;
         Ok(())
     };
     let runtime = runtime();

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::harness::eventually;
 
 /// Longer than a pod needs to start, or rules need to follow.
-const LIMIT: Duration = Duration::from_mins(1);
+pub(super) const LIMIT: Duration = Duration::from_mins(1);
 const KUBECTL: &str = "/usr/local/bin/kubectl";
 const SERVER_PORT: u16 = 8001;
 const SERVICE_PORT: &str = "80";
@@ -156,7 +156,7 @@ async fn runs(pods: &Api<Pod>, name: &str) -> String {
     .await
 }
 
-async fn delete(pods: &Api<Pod>, name: &str) {
+pub(super) async fn delete(pods: &Api<Pod>, name: &str) {
     let deleted = pods.delete(name, &DeleteParams::default()).await;
     deleted.expect("the pod is deleted");
     eventually(&format!("{name} is gone"), LIMIT, async || {

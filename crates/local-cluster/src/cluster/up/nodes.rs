@@ -120,7 +120,8 @@ fn images(spec: &ClusterSpec) -> BTreeMap<String, Image> {
 /// for, and most of them ask for the stack alone.
 pub(super) fn pushed_images(spec: &ClusterSpec) -> Vec<(String, Image)> {
     let stack = stack_image(spec);
-    let tests = with_kubectl(spec, stack.clone());
+    let mut tests = with_kubectl(spec, Image::of_tests(&spec.bin_dir));
+    tests.user = stack.user;
     let images = [
         (api::names::EXPORTER_IMAGE, as_root(&stack)),
         (api::names::STACK_IMAGE, stack),
